@@ -208,16 +208,16 @@ class Recovery {
       case RecordType::kTruncate: {
         PartitionLog& log = logs_[record.partition];
         if (log.ignored) return absl::OkStatus();
-        if (!settled) {
-          log.ignored = true;
-          return absl::OkStatus();
-        }
         const std::optional<LogReset> reset =
             DecodeReset(record.type, record.index, record.payload);
         if (!reset.has_value()) {
           return absl::DataLossError(absl::StrCat(segment.path, " is damaged at offset ",
                                                   record.offset, ": a reset has a payload of ",
                                                   record.payload.size(), " bytes"));
+        }
+        if (!settled) {
+          log.ignored = true;
+          return absl::OkStatus();
         }
         log.Reset({LogPosition{segment.header.segment, record.offset}.Pack(), *reset});
         log.claimed = reset->index;
