@@ -25,8 +25,6 @@ namespace {
 constexpr char kSchedulerName[] = "pawl-scheduler";
 constexpr char kServerName[] = "pawl-server";
 constexpr char kWorkerName[] = "pawl-worker";
-// pawl-worker's --device without a GPU.
-constexpr char kCpu[] = "cpu";
 // openssl takes well below a second.
 constexpr std::chrono::seconds kCertificatesTime{30};
 constexpr size_t kErrorLines = 20;
@@ -134,34 +132,27 @@ LocalCluster::LocalCluster(Programs programs, const OutFolder& out, uint32_t ser
       out_(out),
       servers_(servers),
       workers_(workers),
-      restart_policy_(max_restarts),
       devices_(std::move(devices)),
       worker_flags_(std::move(worker_flags)),
-      tls_(tls) {}
+      tls_(tls),
+      group_(max_restarts) {}
 
-absl::Status LocalCluster::Start(const std::string& process, const std::string& program,
-                                 std::vector<std::string> arguments,
-                                 std::vector<std::string> environment) {
-  const bool is_scheduler = children_.empty();
-  if (tls_) {
-    const std::string role(*absl::StrSplit(process, '-').begin());
-    if (programs_.is_own_worker && program == programs_.worker) {
-      environment.push_back(absl::StrCat("PAWL_TLS_DIR=", out_.tls(role)));
-    } else {
-      arguments.push_back(absl::StrCat("--tls_dir=", out_.tls(role)));
-    }
-  }
+absl::Status LocalCluster::Start(ChildOptions command) {
+  const std::string process = command.name;
+  const bool is_scheduler = group_.children().empty();
   // NameNodes names a node's log. Until then it must not have another node's name.
-  const std::string log = out_.log(is_scheduler ? process : absl::StrCat("unnamed-", process));
-  PAWL_ASSIGN_OR_RETURN(
-      std::unique_ptr<ChildProcess> child,
-      ChildProcess::Start({process, program, std::move(arguments), log, std::move(environment)}));
-  children_.push_back({.key = process,
-                       .process = std::move(child),
-                       .started = Clock::Real().Now(),
-                       .taken = false,
-                       .named = is_scheduler});
+  command.log = out_.log(is_scheduler ? process : absl::StrCat("unnamed-", process));
+  PAWL_RETURN_IF_ERROR(group_.Start(std::move(command)));
+  if (is_scheduler) named_.insert(process);
   return absl::OkStatus();
+}
+
+DaemonPlace LocalCluster::Place(const std::string& process, const std::string& role) const {
+  return {.name = process,
+          .scheduler = scheduler_address_,
+          .listen = kAnyLocalPort,
+          .data_dir = out_.data(process),
+          .tls_dir = tls_ ? out_.tls(role) : ""};
 }
 
 absl::Status LocalCluster::StartScheduler(const std::vector<std::string>& more_flags) {
@@ -175,7 +166,8 @@ absl::Status LocalCluster::StartScheduler(const std::vector<std::string>& more_f
                                     absl::StrCat("--address_file=", out_.address_file()),
                                     absl::StrCat("--tensorboard_dir=", out_.tensorboard())};
   flags.insert(flags.end(), more_flags.begin(), more_flags.end());
-  return Start("scheduler", programs_.scheduler, std::move(flags));
+  if (tls_) flags.push_back(absl::StrCat("--tls_dir=", out_.tls("scheduler")));
+  return Start({"scheduler", programs_.scheduler, std::move(flags), ""});
 }
 
 std::string LocalCluster::SchedulerAddress() const {
@@ -193,45 +185,21 @@ absl::Status LocalCluster::StartNodes(const std::string& scheduler_address) {
 }
 
 absl::Status LocalCluster::StartServer() {
-  const std::string process = absl::StrCat("server-", next_server_++);
-  return Start(
-      process, programs_.server,
-      {absl::StrCat("--scheduler=", scheduler_address_), absl::StrCat("--listen=", kAnyLocalPort),
-       absl::StrCat("--data_dir=", out_.data(process))});
+  return Start(ServerCommand(programs_, Place(absl::StrCat("server-", next_server_++), "server")));
 }
 
 absl::Status LocalCluster::StartWorker() {
   const uint32_t number = next_worker_++;
-  const std::string process = absl::StrCat("worker-", number);
-  if (programs_.is_own_worker) {
-    return Start(process, programs_.worker, worker_flags_,
-                 {absl::StrCat("PAWL_SCHEDULER=", scheduler_address_),
-                  absl::StrCat("PAWL_WORKER_DIR=", out_.data(process))});
-  }
-  std::vector<std::string> flags = {absl::StrCat("--scheduler=", scheduler_address_),
-                                    absl::StrCat("--data_dir=", out_.data(process))};
-  flags.insert(flags.end(), worker_flags_.begin(), worker_flags_.end());
-  std::vector<std::string> environment;
-  if (!devices_.empty()) {
-    const std::string& device = devices_[number % devices_.size()];
-    flags.push_back(absl::StrCat("--device=", device));
-    uint32_t sharing = 0;
-    for (uint32_t other = 0; other < number; ++other)
-      sharing += devices_[other % devices_.size()] == device;
-    // NCCL refuses two ranks on one GPU of one host. With --collectives=nccl the second worker of a
-    // GPU claims to be on another host.
-    if (sharing > 0 && device != kCpu)
-      environment.push_back(absl::StrCat("NCCL_HOSTID=pawl-", sharing));
-  }
-  return Start(process, programs_.worker, std::move(flags), std::move(environment));
+  return Start(WorkerCommand(programs_, Place(absl::StrCat("worker-", number), "worker"), number,
+                             devices_, worker_flags_));
 }
 
 uint32_t LocalCluster::CountStaying(const GetStatusResponse& status, Role role) {
   uint32_t staying = 0;
   std::set<std::string> own;
-  for (Child& child : children_) {
+  for (ChildGroup::Child& child : group_.children()) {
     if (!absl::StartsWith(child.key, role == SERVER_ROLE ? "server-" : "worker-")) continue;
-    if (child.named) own.insert(child.process->name());
+    if (named_.contains(child.key)) own.insert(child.process->name());
     // A process that has ended, but was not taken, may be restarted.
     bool leaves = child.taken && !child.start_again_at.has_value();
     for (const NodeStatus& node : status.nodes()) {
@@ -259,100 +227,28 @@ absl::Status LocalCluster::StartMissing(const GetStatusResponse& status) {
 }
 
 void LocalCluster::NameNodes(const GetStatusResponse& status) {
-  for (Child& child : children_) {
-    if (child.named) continue;
+  for (ChildGroup::Child& child : group_.children()) {
+    if (named_.contains(child.key)) continue;
     for (const NodeStatus& node : status.nodes()) {
       if (!Describes(node, *child.process)) continue;
       // Failing to rename the log does no harm.
       child.process->Rename(node.node(), out_.log(node.node())).IgnoreError();
-      child.named = true;
+      named_.insert(child.key);
       break;
     }
   }
 }
 
-std::vector<ChildProcess*> LocalCluster::TakeEnded() {
-  std::vector<ChildProcess*> ended;
-  for (Child& child : children_) {
-    if (child.taken || !child.process->HasEnded()) continue;
-    child.taken = true;
-    ended.push_back(child.process.get());
-  }
-  return ended;
-}
-
 bool LocalCluster::HasWorker() {
-  return std::any_of(children_.begin(), children_.end(), [](Child& child) {
-    return absl::StartsWith(child.key, "worker-") &&
-           (child.start_again_at.has_value() || !child.process->HasEnded());
-  });
+  return std::any_of(group_.children().begin(), group_.children().end(),
+                     [](ChildGroup::Child& child) {
+                       return absl::StartsWith(child.key, "worker-") &&
+                              (child.start_again_at.has_value() || !child.process->HasEnded());
+                     });
 }
 
-size_t LocalCluster::Running() {
-  size_t running = 0;
-  for (Child& child : children_) running += !child.process->HasEnded();
-  return running;
-}
-
-void LocalCluster::SignalAll(int signal) {
-  for (Child& child : children_) child.process->Signal(signal);
-}
-
-LocalCluster::Child& LocalCluster::Find(const ChildProcess& process) {
-  for (Child& child : children_) {
-    if (child.process.get() == &process) return child;
-  }
-  std::abort();
-}
-
-bool LocalCluster::WasRegistered(const ChildProcess& child) { return Find(child).named; }
-
-std::optional<MonotonicDuration> LocalCluster::Restart(const ChildProcess& ended,
-                                                       MonotonicTime now) {
-  Child& child = Find(ended);
-  const std::optional<MonotonicDuration> delay =
-      restart_policy_.OnDeath(child.key, now - child.started);
-  if (delay.has_value()) child.start_again_at = now + *delay;
-  return delay;
-}
-
-absl::Status LocalCluster::StartDue(MonotonicTime now) {
-  absl::Status result;
-  for (Child& child : children_) {
-    if (!child.start_again_at.has_value() || *child.start_again_at > now) continue;
-    child.start_again_at.reset();
-    ChildOptions options = child.process->options();
-    options.append_to_log = true;
-    absl::StatusOr<std::unique_ptr<ChildProcess>> process = ChildProcess::Start(std::move(options));
-    if (!process.ok()) {
-      if (result.ok()) result = process.status();
-      continue;
-    }
-    child.process = *std::move(process);
-    child.started = now;
-    child.taken = false;
-  }
-  return result;
-}
-
-std::optional<MonotonicTime> LocalCluster::next_start() const {
-  std::optional<MonotonicTime> next;
-  for (const Child& child : children_) {
-    if (child.start_again_at.has_value())
-      next = std::min(next.value_or(*child.start_again_at), *child.start_again_at);
-  }
-  return next;
-}
-
-void LocalCluster::CancelRestarts() {
-  for (Child& child : children_) child.start_again_at.reset();
-}
-
-std::map<std::string, uint32_t> LocalCluster::Restarts() const {
-  std::map<std::string, uint32_t> restarts;
-  for (const Child& child : children_)
-    restarts[child.process->name()] += restart_policy_.restarts_of(child.key);
-  return restarts;
+bool LocalCluster::WasRegistered(const ChildProcess& child) {
+  return named_.contains(group_.Find(child).key);
 }
 
 }  // namespace pawl

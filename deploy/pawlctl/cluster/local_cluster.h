@@ -3,9 +3,7 @@
 #define PAWL_DEPLOY_PAWLCTL_CLUSTER_LOCAL_CLUSTER_H_
 
 #include <cstdint>
-#include <map>
-#include <memory>
-#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -13,26 +11,15 @@
 #include "absl/status/statusor.h"
 #include "client_lib/base/clock.h"
 #include "client_lib/process/child_process.h"
+#include "deploy/pawlctl/cluster/child_group.h"
+#include "deploy/pawlctl/cluster/daemon_commands.h"
 #include "deploy/pawlctl/cluster/out_folder.h"
-#include "deploy/pawlctl/cluster/restart_policy.h"
 #include "proto/scheduler.pb.h"
 
 namespace pawl {
 
 // The limit on nodes of one role. More would only compete for the processors of the machine.
 inline constexpr uint32_t kMaxLocalNodes = 64;
-
-// The daemons' executables.
-struct Programs {
-  std::string scheduler;
-  std::string server;
-  std::string worker;
-  // deploy/tls/make_certificates; needed only for TLS.
-  std::string make_certificates = {};
-  // `worker` is the user's own: it gets the scheduler's address and its certificate by the
-  // environment, and only the flags that its user has given.
-  bool is_own_worker = false;
-};
 
 // Looks in `bin_folder` (the environment's PAWL_BIN_DIR) if it is not empty; otherwise beside
 // `own_program`, and then in Bazel's output relative to it. NOT_FOUND: the message says where they
@@ -70,57 +57,30 @@ class LocalCluster {
   // registered.
   void NameNodes(const GetStatusResponse& status);
 
+  // The processes.
+  ChildGroup& group() { return group_; }
+  const ChildGroup& group() const { return group_; }
   // REQUIRES: StartScheduler succeeded.
-  ChildProcess& scheduler() { return *children_.front().process; }
-  // The processes that have ended since the last call. Valid until they are restarted.
-  std::vector<ChildProcess*> TakeEnded();
+  ChildProcess& scheduler() { return *group_.children().front().process; }
   // Whether the process has registered, in this incarnation or an earlier one.
   bool WasRegistered(const ChildProcess& child);
-  // The number of running processes.
-  size_t Running();
   // Whether a worker runs, or will be restarted.
   bool HasWorker();
-  void SignalAll(int signal);
-
-  // Schedules the restart of an ended process with the same command. Returns the delay; nullopt if
-  // all restarts are used up.
-  std::optional<MonotonicDuration> Restart(const ChildProcess& ended, MonotonicTime now);
-  // Starts the processes whose delay has passed. An error names the first that could not start.
-  absl::Status StartDue(MonotonicTime now);
-  // The time of the next scheduled restart.
-  std::optional<MonotonicTime> next_start() const;
-  void CancelRestarts();
-  const RestartPolicy& restart_policy() const { return restart_policy_; }
-  // The number of restarts of each process, by its present name.
-  std::map<std::string, uint32_t> Restarts() const;
 
  private:
-  struct Child {
-    // The name at its first start: "server-0".
-    std::string key;
-    std::unique_ptr<ChildProcess> process;
-    MonotonicTime started;
-    std::optional<MonotonicTime> start_again_at = std::nullopt;
-    // TakeEnded has returned it.
-    bool taken = false;
-    // It has the name that the scheduler assigned. Later incarnations keep it.
-    bool named = false;
-  };
-
-  absl::Status Start(const std::string& process, const std::string& program,
-                     std::vector<std::string> arguments, std::vector<std::string> environment = {});
+  // Sets the log.
+  absl::Status Start(ChildOptions command);
+  DaemonPlace Place(const std::string& process, const std::string& role) const;
   absl::Status StartServer();
   absl::Status StartWorker();
   // Counts the nodes of a role that are not leaving: processes of this cluster that run or will be
   // restarted, and other nodes that the scheduler knows.
   uint32_t CountStaying(const GetStatusResponse& status, Role role);
-  Child& Find(const ChildProcess& process);
 
   const Programs programs_;
   const OutFolder& out_;
   const uint32_t servers_;
   const uint32_t workers_;
-  RestartPolicy restart_policy_;
   const std::vector<std::string> devices_;
   const std::vector<std::string> worker_flags_;
   const bool tls_;
@@ -129,7 +89,9 @@ class LocalCluster {
   uint32_t next_server_ = 0;
   uint32_t next_worker_ = 0;
   // The first is the scheduler.
-  std::vector<Child> children_;
+  ChildGroup group_;
+  // Keys of those that have the name that the scheduler assigned. Later incarnations keep it.
+  std::set<std::string> named_;
 };
 
 }  // namespace pawl

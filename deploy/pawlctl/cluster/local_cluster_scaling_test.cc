@@ -37,15 +37,16 @@ class LocalClusterScalingTest : public testing::Test {
                                               /*max_restarts=*/3);
     ASSERT_TRUE(cluster_->StartScheduler().ok());
     ASSERT_TRUE(cluster_->StartNodes("127.0.0.1:1").ok());
-    ASSERT_EQ(cluster_->Running(), 3u);
+    ASSERT_EQ(cluster_->group().Running(), 3u);
     status_.mutable_scale()->set_servers(2);
   }
 
   void KillAll() {
-    cluster_->SignalAll(SIGKILL);
+    cluster_->group().SignalAll(SIGKILL);
     const MonotonicTime limit = Clock::Real().Now() + kPatience;
-    while (cluster_->Running() > 0 && Clock::Real().Now() < limit) std::this_thread::yield();
-    ASSERT_EQ(cluster_->Running(), 0u);
+    while (cluster_->group().Running() > 0 && Clock::Real().Now() < limit)
+      std::this_thread::yield();
+    ASSERT_EQ(cluster_->group().Running(), 0u);
   }
 
   std::unique_ptr<OutFolder> out_;
@@ -56,12 +57,12 @@ class LocalClusterScalingTest : public testing::Test {
 TEST_F(LocalClusterScalingTest, DeadServerThatMayRestartIsNotMissing) {
   KillAll();
   ASSERT_TRUE(cluster_->StartMissing(status_).ok());
-  EXPECT_EQ(cluster_->Running(), 0u) << "it may be restarted";
-  for (ChildProcess* const ended : cluster_->TakeEnded()) {
-    ASSERT_TRUE(cluster_->Restart(*ended, Clock::Real().Now()).has_value());
+  EXPECT_EQ(cluster_->group().Running(), 0u) << "it may be restarted";
+  for (ChildProcess* const ended : cluster_->group().TakeEnded()) {
+    ASSERT_TRUE(cluster_->group().Restart(*ended, Clock::Real().Now()).has_value());
   }
   ASSERT_TRUE(cluster_->StartMissing(status_).ok());
-  EXPECT_EQ(cluster_->Running(), 0u) << "it will be started again";
+  EXPECT_EQ(cluster_->group().Running(), 0u) << "it will be started again";
 }
 
 // Waits for the first line of a file; empty if it does not appear.
@@ -104,9 +105,9 @@ TEST(LocalClusterDevicesTest, WorkersGetDevicesInTurn) {
 
 TEST_F(LocalClusterScalingTest, ServerThatIsNotRestartedIsMissing) {
   KillAll();
-  cluster_->TakeEnded();
+  cluster_->group().TakeEnded();
   ASSERT_TRUE(cluster_->StartMissing(status_).ok());
-  EXPECT_EQ(cluster_->Running(), 2u);
+  EXPECT_EQ(cluster_->group().Running(), 2u);
 }
 
 }  // namespace

@@ -43,24 +43,6 @@ bool IsDeviceName(absl::string_view name) {
 }
 
 // The path of a program, looked for in PATH unless its name has a slash.
-absl::StatusOr<std::string> FindProgram(const std::string& name) {
-  std::vector<std::string> candidates = {name};
-  if (!absl::StrContains(name, '/')) {
-    const char* const path = std::getenv("PATH");
-    candidates.clear();
-    for (const absl::string_view folder : absl::StrSplit(path == nullptr ? "" : path, ':'))
-      candidates.push_back(absl::StrCat(folder.empty() ? "." : folder, "/", name));
-  }
-  for (const std::string& candidate : candidates) {
-    std::error_code error;
-    if (access(candidate.c_str(), X_OK) == 0 && std::filesystem::is_regular_file(candidate, error))
-      return candidate;
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("the workers' program '", name, "' is not executable",
-                   candidates.size() == 1 ? "" : " in any folder of PATH"));
-}
-
 // The job of a program without a job file: it makes its own tables.
 Job JobOfProgram(const std::vector<std::string>& program) {
   std::string name = program.front();
@@ -148,7 +130,8 @@ absl::StatusOr<LocalJob> PrepareJob(const RunOptions& options) {
                        .worker_flags = WorkerFlags(options),
                        .worker_program = {}};
   if (has_program) {
-    PAWL_ASSIGN_OR_RETURN(prepared.worker_program, FindProgram(options.worker_program.front()));
+    PAWL_ASSIGN_OR_RETURN(prepared.worker_program,
+                          FindWorkerProgram(options.worker_program.front()));
     prepared.worker_flags.assign(options.worker_program.begin() + 1, options.worker_program.end());
   }
   PAWL_RETURN_IF_ERROR(Annotate(

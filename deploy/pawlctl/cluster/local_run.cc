@@ -115,17 +115,17 @@ class Run {
     give_up_at_ = clock_.Now() + kSchedulerStartTime;
     while (true) {
       MonotonicDuration wait = connection_ == nullptr ? kAddressInterval : kStatusInterval;
-      if (cluster_.next_start().has_value())
-        wait = std::min(wait, *cluster_.next_start() - clock_.Now());
+      if (cluster_.group().next_start().has_value())
+        wait = std::min(wait, *cluster_.group().next_start() - clock_.Now());
       int signal = signals_.Wait(wait);
       if (signal == 0 && until_stdin_ends_ && StdinHasEnded()) {
         until_stdin_ends_ = false;
         signal = SIGTERM;
       }
       if (signal != 0 && signal != SIGCHLD) OnSignal(signal);
-      for (ChildProcess* child : cluster_.TakeEnded()) OnEnded(*child);
+      for (ChildProcess* child : cluster_.group().TakeEnded()) OnEnded(*child);
       StartDue();
-      if (cluster_.Running() == 0 && !cluster_.next_start().has_value()) break;
+      if (cluster_.group().IsDone()) break;
       if (connection_ == nullptr) {
         ConnectIfListening();
       } else if (clock_.Now() >= next_status_at_ && !scheduler_ended_) {
@@ -165,23 +165,23 @@ class Run {
 
   void LeaveWithin(MonotonicDuration grace) {
     if (ending_ != Ending::kNot) return;
-    cluster_.CancelRestarts();
+    cluster_.group().CancelRestarts();
     ending_ = Ending::kLeaving;
     give_up_at_ = clock_.Now() + grace;
   }
 
   void Terminate() {
     if (ending_ == Ending::kKilled) return;
-    cluster_.CancelRestarts();
+    cluster_.group().CancelRestarts();
     ending_ = Ending::kTerminated;
-    cluster_.SignalAll(SIGTERM);
+    cluster_.group().SignalAll(SIGTERM);
     give_up_at_ = clock_.Now() + kTermGrace;
   }
 
   void Kill() {
-    cluster_.CancelRestarts();
+    cluster_.group().CancelRestarts();
     ending_ = Ending::kKilled;
-    cluster_.SignalAll(SIGKILL);
+    cluster_.group().SignalAll(SIGKILL);
     give_up_at_ = std::nullopt;
   }
 
@@ -198,7 +198,7 @@ class Run {
         Terminate();
         break;
       case Ending::kTerminated:
-        console_.Error(absl::StrCat(cluster_.Running(), " processes did not end within ",
+        console_.Error(absl::StrCat(cluster_.group().Running(), " processes did not end within ",
                                     kTermGrace.count(), " s of SIGTERM: killing them"));
         Kill();
         break;
@@ -269,8 +269,9 @@ class Run {
   }
 
   void Restart(ChildProcess& child, const std::string& what) {
-    const RestartPolicy& policy = cluster_.restart_policy();
-    if (const std::optional<MonotonicDuration> delay = cluster_.Restart(child, clock_.Now());
+    const RestartPolicy& policy = cluster_.group().restart_policy();
+    if (const std::optional<MonotonicDuration> delay =
+            cluster_.group().Restart(child, clock_.Now());
         delay.has_value()) {
       console_.Error(absl::StrCat(what, ": restarting it in ",
                                   std::chrono::duration_cast<milliseconds>(*delay).count(),
@@ -291,7 +292,7 @@ class Run {
   }
 
   void StartDue() {
-    if (const absl::Status status = cluster_.StartDue(clock_.Now()); !status.ok()) {
+    if (const absl::Status status = cluster_.group().StartDue(clock_.Now()); !status.ok()) {
       Fail(std::string(status.message()), nullptr);
       StopJob(failure_);
       return;
@@ -393,7 +394,8 @@ class Run {
         nlohmann::ordered_json::parse(metrics_text, nullptr, /*allow_exceptions=*/false);
     if (!metrics.is_object()) return metrics_text;
     metrics["restarts"] = nlohmann::ordered_json::object();
-    for (const auto& [name, restarts] : cluster_.Restarts()) metrics["restarts"][name] = restarts;
+    for (const auto& [name, restarts] : cluster_.group().Restarts())
+      metrics["restarts"][name] = restarts;
     return metrics.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
   }
 

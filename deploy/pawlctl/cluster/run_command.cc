@@ -1,11 +1,13 @@
 #include "deploy/pawlctl/cluster/run_command.h"
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <string>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -14,6 +16,7 @@
 #include "client_lib/process/signal_waiter.h"
 #include "deploy/pawlctl/cluster/local_cluster.h"
 #include "deploy/pawlctl/cluster/local_job.h"
+#include "deploy/pawlctl/cluster/local_node.h"
 #include "deploy/pawlctl/cluster/local_run.h"
 #include "deploy/pawlctl/cluster/out_folder.h"
 #include "deploy/pawlctl/console.h"
@@ -27,14 +30,17 @@ int Refuse(const absl::Status& error) {
   return kExitUsage;
 }
 
-int RunJob(const RunOptions& options) {
-  const absl::StatusOr<LocalJob> job = PrepareJob(options);
-  if (!job.ok()) return Refuse(job.status());
+absl::StatusOr<Programs> FindOwnPrograms() {
   std::error_code error;
   const std::string own_program = std::filesystem::read_symlink("/proc/self/exe", error).string();
   const char* const bin_folder = std::getenv("PAWL_BIN_DIR");
-  absl::StatusOr<Programs> programs =
-      FindPrograms(own_program, bin_folder != nullptr ? bin_folder : "");
+  return FindPrograms(own_program, bin_folder != nullptr ? bin_folder : "");
+}
+
+int RunJob(const RunOptions& options) {
+  const absl::StatusOr<LocalJob> job = PrepareJob(options);
+  if (!job.ok()) return Refuse(job.status());
+  absl::StatusOr<Programs> programs = FindOwnPrograms();
   if (!programs.ok()) return Refuse(programs.status());
   if (!job->worker_program.empty()) {
     programs->worker = job->worker_program;
@@ -51,6 +57,88 @@ int RunJob(const RunOptions& options) {
   }
   SignalWaiter signals;
   return RunLocalJob(*job, options, *std::move(programs), **out, signals);
+}
+
+struct NodeFlags {
+  LocalNodeOptions node;
+  std::vector<std::string> worker_program;
+};
+
+absl::Status CheckNode(NodeFlags& flags) {
+  LocalNodeOptions& node = flags.node;
+  if (node.scheduler.empty()) {
+    return absl::InvalidArgumentError(
+        "--scheduler=HOST:PORT is missing (or PAWL_SCHEDULER in the environment)");
+  }
+  if (node.servers + node.workers == 0 || node.servers > kMaxLocalNodes ||
+      node.workers > kMaxLocalNodes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--servers=", node.servers, " --workers=", node.workers,
+        " is not possible: on one machine up to ", kMaxLocalNodes, " of each, and one in all"));
+  }
+  if (node.insecure && !node.tls_dir.empty())
+    return absl::InvalidArgumentError("--insecure and --tls_dir exclude each other");
+  return absl::OkStatus();
+}
+
+int RunNode(NodeFlags flags) {
+  absl::StatusOr<Programs> programs = FindOwnPrograms();
+  if (!programs.ok()) return Refuse(programs.status());
+  if (!flags.worker_program.empty()) {
+    absl::StatusOr<std::string> program = FindWorkerProgram(flags.worker_program.front());
+    if (!program.ok()) return Refuse(program.status());
+    programs->worker = *std::move(program);
+    programs->is_own_worker = true;
+    flags.node.worker_flags.assign(flags.worker_program.begin() + 1, flags.worker_program.end());
+  }
+  SignalWaiter signals;
+  return RunLocalNode(flags.node, *programs, signals);
+}
+
+void AddNodeCommand(CommandLine& line) {
+  const auto flags = std::make_shared<NodeFlags>();
+  CLI::App& command = line.AddCommand(
+      "node", "run servers and workers of a job on this machine, and restart those that die",
+      "Starts servers and workers on this machine for a job whose scheduler may run elsewhere,\n"
+      "restarts those that die, and ends when all have left: with the job, or on SIGTERM, which\n"
+      "lets them hand over what they have. For Slurm, Ray, Kubernetes or a shell on each machine.\n"
+      "\n"
+      "  pawlctl node --scheduler=10.0.0.1:7000 --tls_dir=tls --servers=2 --workers=2\n"
+      "  pawlctl node --scheduler=10.0.0.1:7000 --tls_dir=tls --workers=4 -- python3 train.py\n"
+      "\n"
+      "Start it again with the same --data_dir after the machine has restarted.",
+      [flags] { return RunNode(*flags); },
+      "Exit codes: 0: all processes have left with success; 1: one has failed; 2: wrong command\n"
+      "line.");
+  LocalNodeOptions& node = flags->node;
+  node.data_dir = "out/node";
+  node.max_restarts = 10;
+  node.leave_timeout = std::chrono::seconds(120);
+  AddFlag(command, "--scheduler", "HOST:PORT", node.scheduler,
+          "The scheduler, or it and its standbys, separated by commas.",
+          {.environment = "PAWL_SCHEDULER"});
+  AddFlag(command, "--servers", "N", node.servers, "How many servers; default: 0.");
+  AddFlag(command, "--workers", "N", node.workers, "How many workers; default: 0.");
+  AddFlag(
+      command, "--data_dir", "FOLDER", node.data_dir,
+      "The folder of the processes' own folders and of logs/NAME.log; default: out/node in the\n"
+      "current folder.");
+  AddFlag(
+      command, "--tls_dir", "FOLDER", node.tls_dir,
+      "A folder with the certificates in server/ and worker/, as make_certificates makes them.");
+  AddSwitch(command, "--insecure", node.insecure,
+            "Without TLS, also to other machines; see pawl-server --help.");
+  AddFlag(command, "--device", "DEVICE,...", node.devices,
+          "What the workers compute on, in turn; as in pawlctl run.");
+  AddFlag(command, "--max_restarts", "N", node.max_restarts,
+          "How often processes that die are restarted, all together; default: 10.");
+  AddFlag(
+      command, "--leave_timeout", "DURATION", node.leave_timeout,
+      "How long the processes may take to leave on SIGTERM; then they are killed. Default: 2m.");
+  AddProgram(command, "PROGRAM", flags->worker_program,
+             "After --: a program and its arguments, which run as each worker instead of\n"
+             "pawl-worker, as in pawlctl run.");
+  SetCheck(command, [flags] { return CheckNode(*flags); });
 }
 
 void AddJobFlags(CLI::App& command, RunOptions& options) {
@@ -115,6 +203,7 @@ void AddRestoreFlag(CLI::App& command, RunOptions& options, bool required) {
 }  // namespace
 
 void AddRunCommands(CommandLine& line) {
+  AddNodeCommand(line);
   const auto run_options = std::make_shared<RunOptions>();
   CLI::App& run = line.AddCommand(
       "run", "run a job on a cluster of processes on this machine, to its end",
