@@ -21,6 +21,7 @@
 #include "client_lib/base/partitioner.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/c/call.h"
+#include "client_lib/c/error.h"
 #include "client_lib/client.h"
 #include "client_lib/rpc/version.h"
 #include "client_lib/session/key_groups.h"
@@ -70,13 +71,6 @@ struct pawl_client {
 
 namespace pawl::c {
 namespace {
-
-thread_local std::string last_error;
-
-int Fail(const absl::Status& status) {
-  last_error = std::string(status.message());
-  return static_cast<int>(status.code());
-}
 
 absl::Status NotConnected() {
   return absl::FailedPreconditionError(
@@ -244,8 +238,6 @@ using Shared = std::shared_ptr<Membership>;
 using State = std::shared_ptr<CallState>;
 
 const char* pawl_version(void) { return pawl::kVersion; }
-
-const char* pawl_error(void) { return pawl::c::last_error.c_str(); }
 
 int pawl_connect(const pawl_options* options, pawl_client** client, pawl_call** call) {
   *client = nullptr;

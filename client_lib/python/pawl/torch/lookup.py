@@ -225,7 +225,7 @@ def _version_of(value: Any) -> int:
     return int(getattr(value, "_version", 0))
 
 
-def _not_compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+def not_compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """torch.compile leaves the function as it is. torch 1 has no torch.compile."""
     return torch.compiler.disable(function) if hasattr(torch, "compiler") else function
 
@@ -270,7 +270,7 @@ class LookupModule(torch.nn.Module):
         """The client that looks up."""
         return self._client or job_module.current().client
 
-    @_not_compiled
+    @not_compiled
     def prefetch(self, inputs: Any, session: Session, step: int) -> None:
         """Starts to fetch what forward will need for these inputs, by a rank for a later step."""
         inputs = inputs if isinstance(inputs, tuple) else (inputs,)
@@ -285,7 +285,7 @@ class LookupModule(torch.nn.Module):
             fetch.start(session, step),
         )
 
-    @_not_compiled
+    @not_compiled
     def fetch(self, device: torch.device, *inputs: Any) -> Fetch:
         """The rows that forward needs. Records them in training mode."""
         is_training = self.training and torch.is_grad_enabled()
