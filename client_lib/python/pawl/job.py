@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import faulthandler
 import json
 import logging
 import math
@@ -25,6 +24,7 @@ from pawl import (
 )
 from pawl.client import Client, Session, Status
 from pawl.futures import Future
+from pawl.watchdog import Watchdog
 from pawl.worker_folder import WorkerFolder
 
 _log = logging.getLogger("pawl")
@@ -111,6 +111,8 @@ class Job:
     def __init__(self, client: Client, step_timeout: float = _STEP_TIMEOUT_S):
         self.client = client
         self._step_timeout = step_timeout
+        # Set from one batch to the next unless the loop waits in between.
+        self._watchdog = Watchdog(step_timeout)
         description = client.job
         self.name: str = description.get("name", "")
         self.seed = int(description.get("seed", 0))
@@ -248,8 +250,16 @@ class Job:
             )
         source = data_module.source_of(data, self.mode)
         self._source, self.begin_at = source, begin_at
-        end = self._end = begin_at + source.step_count()
+        self._end = begin_at + source.step_count()
         self._states = kept_module.StateTable(self.client, self.mode)
+        try:
+            yield from self._batches(prefetch)
+        finally:
+            self._watchdog.pause()
+
+    def _batches(self, prefetch: Optional[Callable[[Any], Any]]) -> Iterator[Any]:
+        source, begin_at, end = self._source, self.begin_at, self._end
+        assert source is not None
         # A copy: states share the objects' tensors.
         initial = kept_module.decode(kept_module.encode(self._kept.save()))
         while True:
@@ -295,8 +305,8 @@ class Job:
                     for part in self._parts:
                         part.prefetch(self, rank, step + 1, wanted)
                 self._step = step - begin_at
-                with self._watched():
-                    yield batch
+                self._watchdog.watch()
+                yield batch
                 if not self._step_ended:
                     self._end_forgotten_step()
                 self._save_and_send(rank)
@@ -305,24 +315,6 @@ class Job:
             finally:
                 self._rank = self._unsent = None
                 self._computing = False
-
-    @contextlib.contextmanager
-    def _watched(self) -> Iterator[None]:
-        """Writes the stacks of all threads to stderr if the program's step takes too long.
-
-        Under `pawl run` the process then ends, so that it is restarted: other ranks wait for it.
-        """
-        # Not sys.stderr: a notebook replaces it by what is no file.
-        if sys.__stderr__ is None:
-            yield
-            return
-        faulthandler.dump_traceback_later(
-            self._step_timeout, exit="PAWL_WORKER_DIR" in os.environ, file=sys.__stderr__
-        )
-        try:
-            yield
-        finally:
-            faulthandler.cancel_dump_traceback_later()
 
     def part_of(self, length: int) -> slice:
         """The rank's share of something that all ranks divide, such as samples to evaluate on."""
@@ -409,7 +401,7 @@ class Job:
         self._settle(rank)
         self._close(rank.number)
         progress = json.dumps(self._progress()).encode()
-        self.client.call("pawl_finish_rank", rank.number, progress, 0).wait()
+        self._wait(self.client.call("pawl_finish_rank", rank.number, progress, 0))
         self._finished.add(rank.number)
         self._assigned.pop(rank.number, None)
 
@@ -451,6 +443,7 @@ class Job:
     def _load_state(self, rank: Rank, initial: dict[str, Any]) -> None:
         """Gives the kept objects the rank's state, once its step can begin."""
         if rank.state is None:
+            self._pause_watchdog()
             found = None
             if rank.reading is not None:
                 assert self._states is not None
@@ -567,6 +560,7 @@ class Job:
         calls.append(rank.reading)
         for call in calls:
             while call is not None and not call.done(_FOLLOW_INTERVAL_S):
+                self._pause_watchdog()
                 self._follow()
                 if self._next_rank(end) is not rank:
                     return False
@@ -591,7 +585,17 @@ class Job:
         """Waits for the end of the rank's previous step."""
         if rank.ending is not None:
             ending, rank.ending = rank.ending, None
-            ending.wait()
+            self._wait(ending)
+
+    def _wait(self, call: Future[Any]) -> Any:
+        if not call.done():
+            self._pause_watchdog()
+        return call.wait()
+
+    def _pause_watchdog(self) -> None:
+        """Other ranks, or the servers, may take their time now; the program has not the turn."""
+        if not self._computing:
+            self._watchdog.pause()
 
     def _read(self, rank: Rank) -> bool:
         """Reads the rank's next batch unless it has been read. False: the data has ended."""
@@ -639,7 +643,7 @@ class Job:
         if self._version != 0 and not self._assignment.done():
             return
         try:
-            answer = self._assignment.wait()
+            answer = self._wait(self._assignment)
         except errors.DeadlineExceededError:
             self._assignment = None
             return
@@ -653,7 +657,7 @@ class Job:
         }
 
     def _take_over(self, number: int, incarnation: int) -> None:
-        self.client.call("pawl_take_over", number, 0).wait()
+        self._wait(self.client.call("pawl_take_over", number, 0))
         session = Session(
             self.client, _abi.invoke("pawl_rank", self.client.handle, number), number
         )
@@ -692,6 +696,7 @@ class Job:
 
         Until then a rank of a worker that dies may come to this process.
         """
+        self._pause_watchdog()
         for rank in self._hosted.values():
             if rank.unsent is not None and rank.evaluation is not None:
                 rank.evaluation.done(_FOLLOW_INTERVAL_S)
@@ -723,6 +728,7 @@ class Job:
 
     def _pause(self) -> bool:
         """Waits a moment, or until the job ends. Returns whether it still runs."""
+        self._pause_watchdog()
         code = _abi.invoke("pawl_wait_for_end", self.client.handle, _IDLE_WAIT_MS)
         return _abi.check(code) == _abi.PENDING
 
@@ -751,7 +757,7 @@ class Job:
             self._settle(rank)
             self._close(number)
             ranks = (_abi.ctypes.c_uint32 * 1)(number)
-            self.client.call("pawl_give_up_ranks", ranks, 1, 0).wait()
+            self._wait(self.client.call("pawl_give_up_ranks", ranks, 1, 0))
 
     def _progress(self) -> dict[str, Any]:
         for rank in self._hosted.values():
