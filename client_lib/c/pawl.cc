@@ -664,27 +664,50 @@ int pawl_status(pawl_client* client, int64_t timeout_ms, pawl_call** call) {
 int pawl_unique(pawl_client* client, uint32_t table, const uint64_t* keys, size_t count,
                 uint64_t* distinct, int64_t* inverse, size_t* distinct_count) {
   *distinct_count = 0;
+  pawl_item item = {};
+  item.table = table;
+  item.keys = keys;
+  item.key_count = count;
+  const int code = pawl_unique_items(client, &item, 1, distinct, inverse);
+  if (code == PAWL_OK) *distinct_count = item.key_count;
+  return code;
+}
+
+int pawl_unique_items(pawl_client* client, pawl_item* items, size_t count, uint64_t* distinct,
+                      int64_t* places) {
   pawl::Client* const connected = pawl::c::Connected(client);
   if (connected == nullptr) return Fail(pawl::c::NotConnected());
-  const absl::StatusOr<pawl::Table> found = pawl::c::FindTable(*client->membership, table);
-  if (!found.ok()) return Fail(found.status());
-  if (found->dense()) {
-    return Fail(absl::InvalidArgumentError(
-        absl::StrCat("table '", found->name(), "' is dense: its blocks have no keys to choose")));
-  }
-  if (count > pawl::kMaxKeysInItem) {
-    return Fail(absl::InvalidArgumentError(
-        absl::StrCat(count, " keys; at most ", pawl::kMaxKeysInItem, " are possible")));
+  for (size_t i = 0; i < count; ++i) {
+    const absl::StatusOr<pawl::Table> table =
+        pawl::c::FindTable(*client->membership, items[i].table);
+    if (!table.ok()) return Fail(table.status());
+    if (table->dense()) {
+      return Fail(absl::InvalidArgumentError(
+          absl::StrCat("table '", table->name(), "' is dense: its blocks have no keys to choose")));
+    }
+    if (items[i].key_count > pawl::kMaxKeysInItem) {
+      return Fail(absl::InvalidArgumentError(absl::StrCat(items[i].key_count, " keys; at most ",
+                                                          pawl::kMaxKeysInItem, " are possible")));
+    }
   }
   // Keeps its memory for the thread's next batch.
   thread_local pawl::KeyGroups groups;
-  groups.Build(table, absl::MakeConstSpan(keys, count), connected->job().partitions(),
-               /*distinct=*/false, /*max_group_keys=*/UINT32_MAX);
-  const absl::Span<const uint64_t> found_keys = groups.keys();
-  for (uint32_t i = 0; i < found_keys.size(); ++i) {
-    distinct[i] = found_keys[i];
-    groups.ForEachPosition(i, [&](uint32_t position) { inverse[position] = i; });
+  int64_t first = 0;
+  for (size_t i = 0; i < count; ++i) {
+    groups.Build(items[i].table, absl::MakeConstSpan(items[i].keys, items[i].key_count),
+                 connected->job().partitions(), /*distinct=*/false,
+                 /*max_group_keys=*/UINT32_MAX);
+    const absl::Span<const uint64_t> keys = groups.keys();
+    for (uint32_t j = 0; j < keys.size(); ++j) {
+      distinct[j] = keys[j];
+      groups.ForEachPosition(j, [&](uint32_t position) { places[position] = first + j; });
+    }
+    places += items[i].key_count;
+    items[i].keys = distinct;
+    items[i].key_count = keys.size();
+    items[i].flags |= PAWL_KEYS_ARE_DISTINCT;
+    distinct += keys.size();
+    first += static_cast<int64_t>(keys.size());
   }
-  *distinct_count = found_keys.size();
   return PAWL_OK;
 }

@@ -248,6 +248,13 @@ int pawl_status(pawl_client* client, int64_t timeout_ms, pawl_call** call);
 int pawl_unique(pawl_client* client, uint32_t table, const uint64_t* keys, size_t count,
                 uint64_t* distinct, int64_t* inverse, size_t* distinct_count);
 
+// As pawl_unique for several tables, each once. An item says its table and its keys. It gets its
+// distinct keys, which are written to `distinct` item by item, their number, and
+// PAWL_KEYS_ARE_DISTINCT. For each key of all items, `places` gets the position among the distinct
+// keys of all items. `distinct` and `places` have room for the keys of all items.
+int pawl_unique_items(pawl_client* client, pawl_item* items, size_t count, uint64_t* distinct,
+                      int64_t* places);
+
 // ---- Pooling ----
 
 // The keys of a batch, as bags: bag (feature, sample) has the number feature * samples + sample.

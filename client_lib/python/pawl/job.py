@@ -22,8 +22,10 @@ from pawl import (
     evaluation as evaluation_module,
     kept as kept_module,
 )
-from pawl.client import Client, Session, Status
+from pawl.client import Client
 from pawl.futures import Future
+from pawl.session import Session
+from pawl.status import Status
 from pawl.watchdog import Watchdog
 from pawl.worker_folder import WorkerFolder
 

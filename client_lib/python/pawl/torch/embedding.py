@@ -426,7 +426,9 @@ class EmbeddingBagCollection(_Collection):
         batch = features.stride()
         offsets = numpy_keys(features.offsets())
         if self._is_uniform and places == list(range(len(features.keys()))):
-            inverse = np.concatenate([fetch.of(lookup)[1] for lookup in range(len(places))])
+            inverse = fetch.rows[0].places
+            if inverse is None:
+                inverse = np.concatenate([fetch.of(lookup)[1] for lookup in range(len(places))])
             return [Bags(inverse, offsets, len(places), batch, self._modes[0])]
         bags = []
         column = 0

@@ -16,6 +16,7 @@ import torch
 from torch.nn import functional
 
 from pawl import _abi
+from pawl.items import address_of
 from pawl.torch.lookup import not_compiled
 
 
@@ -42,9 +43,9 @@ class Bags:
         """pawl_bags. Borrows the arrays."""
         return _abi.Bags(
             ctypes.sizeof(_abi.Bags),
-            self.places.ctypes.data,
+            address_of(self.places),
             self.places.size,
-            None if self.offsets is None else self.offsets.ctypes.data,
+            None if self.offsets is None else address_of(self.offsets),
             self.features,
             self.samples,
             row_count,
