@@ -21,10 +21,10 @@
 #include "client_lib/base/partitioner.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/c/call.h"
+#include "client_lib/c/distinct_keys.h"
 #include "client_lib/c/error.h"
 #include "client_lib/client.h"
 #include "client_lib/rpc/version.h"
-#include "client_lib/session/key_groups.h"
 #include "google/protobuf/util/json_util.h"
 #include "nlohmann/json.hpp"
 #include "proto/scheduler.pb.h"
@@ -691,23 +691,18 @@ int pawl_unique_items(pawl_client* client, pawl_item* items, size_t count, uint6
     }
   }
   // Keeps its memory for the thread's next batch.
-  thread_local pawl::KeyGroups groups;
+  thread_local pawl::c::DistinctKeys distinct_keys;
   int64_t first = 0;
   for (size_t i = 0; i < count; ++i) {
-    groups.Build(items[i].table, absl::MakeConstSpan(items[i].keys, items[i].key_count),
-                 connected->job().partitions(), /*distinct=*/false,
-                 /*max_group_keys=*/UINT32_MAX);
-    const absl::Span<const uint64_t> keys = groups.keys();
-    for (uint32_t j = 0; j < keys.size(); ++j) {
-      distinct[j] = keys[j];
-      groups.ForEachPosition(j, [&](uint32_t position) { places[position] = first + j; });
-    }
+    const size_t found =
+        distinct_keys.Find(items[i].table, absl::MakeConstSpan(items[i].keys, items[i].key_count),
+                           connected->job().partitions(), first, distinct, places);
     places += items[i].key_count;
     items[i].keys = distinct;
-    items[i].key_count = keys.size();
+    items[i].key_count = found;
     items[i].flags |= PAWL_KEYS_ARE_DISTINCT;
-    distinct += keys.size();
-    first += static_cast<int64_t>(keys.size());
+    distinct += found;
+    first += static_cast<int64_t>(found);
   }
   return PAWL_OK;
 }

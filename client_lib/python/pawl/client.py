@@ -131,7 +131,7 @@ class Client:
 
     def status(self, *, timeout: Optional[float] = None) -> "Status":
         """What `pawlctl status` shows. Displays itself in a notebook."""
-        return self.call("pawl_status", milliseconds(timeout), convert=lambda text: Status(json.loads(text))).wait()
+        return self.call("pawl_status", milliseconds(timeout), convert=_status).wait()
 
     def table(
         self,
@@ -189,6 +189,10 @@ class Client:
 
     def _to_table(self, text: str) -> Table:
         return Table(self, json.loads(text))
+
+
+def _status(text: str) -> Status:
+    return Status(json.loads(text))
 
 
 def _disconnect(handle: ctypes.c_void_p) -> None:

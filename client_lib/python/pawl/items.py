@@ -171,7 +171,9 @@ class RowsPart:
 class TensorsPart:
     """A CallPart of several dense tables, whose tensors are one array, one after the other."""
 
-    def __init__(self, tables: Sequence["Table"], values: np.ndarray, element_type: str = "float32"):
+    def __init__(
+        self, tables: Sequence["Table"], values: np.ndarray, element_type: str = "float32"
+    ):
         self._tables, self._values, self._flags = tables, values, flags_of(element_type)
 
     def to_c(self) -> Iterable[_abi.Item]:

@@ -378,7 +378,9 @@ class Job:
     def _save_and_send(self, rank: Rank) -> None:
         """The rank's iteration of the loop has come to its end."""
         rank.unsent, self._unsent = self._unsent, None
-        rank.state = self._encode_state(self._kept.save(), rank.evaluations)
+        # Without kept objects, only an evaluation changes it.
+        if self._kept or rank.evaluation is not None or rank.state is None:
+            rank.state = self._encode_state(self._kept.save(), rank.evaluations)
         self._computing = False
         self._send_evaluated()
 

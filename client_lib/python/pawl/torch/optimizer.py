@@ -139,8 +139,8 @@ class _Dense:
         self._is_assigned = np.zeros(1, np.float32)
         self._step = -1
         self._coming: Optional[_Coming] = None
-        # The parameters of step _step, one after the other.
-        self._values = torch.empty(0)
+        # The parameters of step _step.
+        self._values: list[torch.Tensor] = []
 
     def create(self, client: Client) -> None:
         """Creates the tables, in the parameters' order."""
@@ -243,13 +243,14 @@ class _Dense:
         if self._coming is not None and self._coming.step == step:
             coming, self._coming = self._coming, None
             coming.pull.wait()
-            self._values, self._step = torch.from_numpy(coming.values), step
-        begin = 0
+            flat = torch.from_numpy(coming.values).split([table.size for table in self.tables])
+            self._values = [
+                some.view(parameter.shape) for some, (_, parameter) in zip(flat, self._named)
+            ]
+            self._step = step
         with torch.no_grad():
-            for _, parameter in self._named:
-                end = begin + parameter.numel()
-                parameter.copy_(self._values[begin:end].view(parameter.shape))
-                begin = end
+            for (_, parameter), value in zip(self._named, self._values):
+                parameter.copy_(value)
 
 
 def _copy(tensor: torch.Tensor) -> np.ndarray:
