@@ -33,7 +33,7 @@ class DistinctKeys {
   // Makes all slots empty, at least two for each key.
   void Clear(size_t keys);
 
-  // Unknown to whoever chooses the keys, so that nobody can choose keys of one slot.
+  // Random, so that keys cannot be chosen to have one slot.
   const uint64_t salt_;
   std::vector<Slot> slots_;
   size_t slot_mask_ = 0;

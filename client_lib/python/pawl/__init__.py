@@ -34,7 +34,8 @@ from pawl.errors import (
     UnimplementedError,
 )
 from pawl.futures import Future
-from pawl.job import Job, init
+from pawl.job import Job
+from pawl.joining import init
 from pawl.session import Session
 from pawl.specs import (
     FTRL,

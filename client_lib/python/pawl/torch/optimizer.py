@@ -14,6 +14,7 @@ from pawl import errors, job as job_module, specs
 from pawl.client import Client
 from pawl.futures import Future
 from pawl.items import CallPart, Item, TensorsPart, assign_item, pull_item
+from pawl.rank import Rank
 from pawl.session import Session
 from pawl.table import Table
 from pawl.torch.lookup import LookupModule, TableHandle
@@ -371,7 +372,7 @@ class Optimizer(torch.optim.Optimizer):
         if rates:
             session.set_learning_rates(rates)
 
-    def start(self, job: job_module.Job, rank: job_module.Rank) -> Optional[Future[Any]]:
+    def start(self, job: job_module.Job, rank: Rank) -> Optional[Future[Any]]:
         """Creates the tables, once, and fetches the parameters of the rank's step."""
         if not self._has_tables:
             # All processes create all tables in this order, so that these have the same numbers.
@@ -393,12 +394,12 @@ class Optimizer(torch.optim.Optimizer):
         table = self._lookups[0].handles[0].table(job.client)
         return rank.session.pull([pull_item(table, [0])], step=rank.step)
 
-    def is_ready(self, job: job_module.Job, rank: job_module.Rank) -> bool:
+    def is_ready(self, job: job_module.Job, rank: Rank) -> bool:
         """Whether rank 0 has set the parameters, where the rank would not wait for it otherwise."""
         waits = rank.step == 0 and rank.number != 0 and job.mode != "SYNC"
         return not waits or self._dense is None or self._dense.is_assigned()
 
-    def begin(self, job: job_module.Job, rank: job_module.Rank) -> None:
+    def begin(self, job: job_module.Job, rank: Rank) -> None:
         """Before a batch: the parameters of its step."""
         if rank.step >= job.begin_at:
             self._rates.advance(
@@ -417,7 +418,7 @@ class Optimizer(torch.optim.Optimizer):
         self._dense.forget_initial()
         self._dense.load(rank.step)
 
-    def prefetch(self, job: job_module.Job, rank: job_module.Rank, step: int, wanted: Any) -> None:
+    def prefetch(self, job: job_module.Job, rank: Rank, step: int, wanted: Any) -> None:
         """The rank's next batch needs these: {module: inputs}. Pulls everything in one call."""
         fetches = [module.prefetch(inputs, rank.session, step) for module, inputs in wanted.items()]
         parts = [part for fetch in fetches for part in fetch.parts()]
