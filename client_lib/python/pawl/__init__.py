@@ -35,6 +35,7 @@ from pawl.errors import (
 )
 from pawl.futures import Future
 from pawl.job import Job
+from pawl.job_settings import JobSettings
 from pawl.joining import init
 from pawl.session import Session
 from pawl.specs import (

@@ -18,6 +18,7 @@ from pawl import (
     kept as kept_module,
 )
 from pawl.client import Client
+from pawl.cluster import LocalCluster
 from pawl.futures import Future
 from pawl.hosted_ranks import HostedRanks
 from pawl.rank import Rank, StepPart
@@ -63,8 +64,15 @@ def current() -> "Job":
 class Job:
     """The job that this process works for; made by pawl.init. Use it from one thread."""
 
-    def __init__(self, client: Client, step_timeout: float = 600.0):
+    def __init__(
+        self,
+        client: Client,
+        step_timeout: float = 600.0,
+        cluster: Optional[LocalCluster] = None,
+    ):
         self.client = client
+        # Started for this job; it ends with it.
+        self._cluster = cluster
         self._step_timeout = step_timeout
         # Set from one batch to the next unless the loop waits in between.
         self._watchdog = Watchdog(step_timeout)
@@ -484,6 +492,8 @@ class Job:
     def close(self) -> None:
         """Leaves the job. Ranks that are not finished go to other workers."""
         self.client.close()
+        if self._cluster is not None:
+            self._cluster.close()
 
     def __enter__(self) -> "Job":
         return self

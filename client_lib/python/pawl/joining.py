@@ -12,7 +12,9 @@ from typing import Any, Optional
 
 from pawl import _abi, errors, job as job_module
 from pawl.client import Client
+from pawl.cluster import LocalCluster
 from pawl.job import RESTART_S, Job
+from pawl.job_settings import JobSettings
 from pawl.worker_folder import WorkerFolder
 
 # How long a rank's step may take, unless pawl.init or PAWL_STEP_TIMEOUT_S says otherwise.
@@ -20,12 +22,19 @@ _STEP_TIMEOUT_S = 600.0
 
 
 def init(
-    scheduler: Optional[str] = None, *, step_timeout: Optional[float] = None, **options: Any
+    scheduler: Optional[str] = None,
+    *,
+    job: Optional[JobSettings] = None,
+    step_timeout: Optional[float] = None,
+    **options: Any,
 ) -> Job:
     """Joins the job as a worker; `pawl run` starts programs that call it.
 
     Args:
       scheduler: its host:port; default: the environment's PAWL_SCHEDULER.
+      job: settings that the job must have. `pawl run` starts the job with them. Without a
+        scheduler, this process starts a server of its own, and is the only worker; both end with
+        it.
       step_timeout: seconds that one iteration of the loop may take before its stacks are logged
         and `pawl run` restarts it; default: PAWL_STEP_TIMEOUT_S, or 600. Other ranks wait for two
         minutes more, also for this process to set up its model.
@@ -38,6 +47,8 @@ def init(
         raise errors.FailedPreconditionError(
             "pawl.init() has been called; its job is pawl.job.current()"
         )
+    if job is not None:
+        job.write_if_asked()
     options.setdefault("tune_process", True)
     if step_timeout is None:
         step_timeout = os.environ.get("PAWL_STEP_TIMEOUT_S", _STEP_TIMEOUT_S)  # type: ignore
@@ -47,18 +58,28 @@ def init(
     folder = WorkerFolder.from_environment()
     if folder is not None:
         options.setdefault("node", folder.previous_node())
-    job = Job(Client(scheduler, worker=True, **options), step_timeout)
-    job_module.set_current(job)
+    cluster = None
+    if job is not None and not (scheduler or os.environ.get("PAWL_SCHEDULER")):
+        cluster = LocalCluster(job=job.by_path())
+        scheduler = cluster.scheduler
+    joined = Job(Client(scheduler, worker=True, **options), step_timeout, cluster)
+    if job is not None:
+        try:
+            job.check(joined.client.job)
+        except errors.Error:
+            joined.close()
+            raise
+    job_module.set_current(joined)
     if folder is not None:
-        description = job.client.describe()
+        description = joined.client.describe()
         folder.write_node(description["node"], int(description["job_id"]), options["node"][2])
-    failed = _watch_for_exceptions(job)
+    failed = _watch_for_exceptions(joined)
     _leave_on_sigterm()
 
     def at_exit() -> None:
-        if not _abi.is_forked() and not failed and job.is_trained and not job.is_finished:
+        if not _abi.is_forked() and not failed and joined.is_trained and not joined.is_finished:
             try:
-                job.finish()
+                joined.finish()
             except errors.CancelledError:
                 pass
             except errors.Error:
@@ -68,7 +89,7 @@ def init(
                 os._exit(1)
 
     atexit.register(at_exit)
-    return job
+    return joined
 
 
 def _seconds_of(text: Any) -> float:
