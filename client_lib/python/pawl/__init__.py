@@ -13,7 +13,7 @@ pawl.torch has embeddings and an optimizer for PyTorch.
 
 from pawl import data
 from pawl._abi import invoke as _invoke
-from pawl.client import Client
+from pawl.client import Client, Status
 from pawl.cluster import LocalCluster
 from pawl.errors import (
     AbortedError,
@@ -56,7 +56,6 @@ from pawl.specs import (
     Xavier,
     ZeroFrom,
 )
-from pawl.status import Status
 from pawl.table import Table
 from pawl.training import Result, train
 

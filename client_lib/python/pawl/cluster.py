@@ -13,8 +13,7 @@ import weakref
 from typing import Any, Mapping, Optional
 
 from pawl import _abi, errors
-from pawl.client import Client
-from pawl.status import Status
+from pawl.client import Client, Status
 
 _START_TIMEOUT_S = 60.0
 _END_TIMEOUT_S = 20.0

@@ -17,13 +17,12 @@ from pawl import (
     evaluation as evaluation_module,
     kept as kept_module,
 )
-from pawl.client import Client
+from pawl.client import Client, Status
 from pawl.cluster import LocalCluster
 from pawl.futures import Future
 from pawl.hosted_ranks import HostedRanks
 from pawl.rank import Rank, StepPart
 from pawl.session import Session
-from pawl.status import Status
 from pawl.watchdog import Watchdog
 from pawl.worker_folder import WorkerFolder
 

@@ -9,7 +9,7 @@ from typing import Any, Mapping, Optional
 
 from pawl import errors
 
-# A file that pawl.init writes the settings to, instead of joining a job: how `pawl run` learns them.
+# Names a file: pawl.init writes the settings to it instead of joining a job, for `pawl run`.
 SETTINGS_FILE_VARIABLE = "PAWL_JOB_SETTINGS_FILE"
 
 
