@@ -248,6 +248,39 @@ int pawl_status(pawl_client* client, int64_t timeout_ms, pawl_call** call);
 int pawl_unique(pawl_client* client, uint32_t table, const uint64_t* keys, size_t count,
                 uint64_t* distinct, int64_t* inverse, size_t* distinct_count);
 
+// As pawl_unique for several tables, each once. An item says its table and its keys. It gets its
+// distinct keys, which are written to `distinct` item by item, their number, and
+// PAWL_KEYS_ARE_DISTINCT. For each key of all items, `places` gets the position among the distinct
+// keys of all items. `distinct` and `places` have room for the keys of all items.
+int pawl_unique_items(pawl_client* client, pawl_item* items, size_t count, uint64_t* distinct,
+                      int64_t* places);
+
+// ---- Pooling ----
+
+// The keys of a batch, as bags: bag (feature, sample) has the number feature * samples + sample.
+typedef struct pawl_bags {
+  size_t size;            // sizeof(pawl_bags)
+  const int64_t* places;  // the row of each key, bag by bag
+  size_t place_count;
+  const int64_t* offsets;  // where each bag's keys begin, and the end of the last; NULL: every bag
+                           // has one key
+  size_t features;
+  size_t samples;
+  size_t row_count;
+  size_t width;         // numbers in a row
+  size_t stride;        // numbers from a sample's vectors to those of the next; the vector of a
+                        // feature begins feature * width numbers after the sample's first
+  int64_t padding_row;  // a place that counts as no key; -1: none
+  int takes_means;      // divide a bag's sum by its number of keys
+} pawl_bags;
+
+// Writes the sum or mean of each bag's rows to `pooled`, with the bits of torch's embedding_bag.
+// These two functions need no client and do not wait. PAWL_INVALID_ARGUMENT: a place or offset is
+// out of range; nothing has been written then.
+int pawl_pool(const pawl_bags* bags, const float* rows, float* pooled);
+// The gradient of pawl_pool: adds each bag's gradient to the gradients of its rows, key by key.
+int pawl_pool_gradient(const pawl_bags* bags, const float* pooled_gradient, float* row_gradients);
+
 #ifdef __cplusplus
 }
 #endif

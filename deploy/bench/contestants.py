@@ -298,7 +298,7 @@ class _PawlTorch:
                 "run",
                 "--servers=2",
                 "--workers=2",
-                "--set=partitions=32",
+                "--set=partitions=%d" % _partitions(data.job_file),
                 "--out=" + out,
                 "--",
                 self._python,
@@ -321,6 +321,15 @@ class _PawlTorch:
             if lines:
                 return _result_of(lines[-1], finished)
         raise processes.ProgramFailed("printed no result; the logs are in " + out)
+
+
+def _partitions(job_file: str) -> int:
+    """How many the job has that Pawl trains."""
+    with open(job_file, encoding="utf-8") as file:
+        match = re.search(r"^partitions: (\d+)$", file.read(), re.MULTILINE)
+    if match is None:
+        raise processes.ProgramFailed("%s does not say the number of partitions" % job_file)
+    return int(match.group(1))
 
 
 def _training_time(logs: str) -> tuple[float, float]:

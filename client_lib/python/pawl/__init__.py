@@ -13,7 +13,7 @@ pawl.torch has embeddings and an optimizer for PyTorch.
 
 from pawl import data
 from pawl._abi import invoke as _invoke
-from pawl.client import Client, Session, Status, Table
+from pawl.client import Client, Status
 from pawl.cluster import LocalCluster
 from pawl.errors import (
     AbortedError,
@@ -34,7 +34,10 @@ from pawl.errors import (
     UnimplementedError,
 )
 from pawl.futures import Future
-from pawl.job import Job, init
+from pawl.job import Job
+from pawl.job_settings import JobSettings
+from pawl.joining import init
+from pawl.session import Session
 from pawl.specs import (
     FTRL,
     SGD,
@@ -53,6 +56,7 @@ from pawl.specs import (
     Xavier,
     ZeroFrom,
 )
+from pawl.table import Table
 from pawl.training import Result, train
 
 __version__: str = _invoke("pawl_version").decode()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import subprocess
 import sys
+import tempfile
 from typing import NoReturn
 
 from pawl import _abi
+from pawl.job_settings import SETTINGS_FILE_VARIABLE
 
 USAGE = """\
 Usage: pawl run [--servers=N] [--workers=N] [--set=PATH=VALUE]... [FLAG...] PROGRAM.py [ARG...]
@@ -16,7 +20,8 @@ Usage: pawl run [--servers=N] [--workers=N] [--set=PATH=VALUE]... [FLAG...] PROG
 
   run      starts a scheduler, servers and workers on this machine; each worker runs the program
            with this Python, and pawl.init() in it joins the job. What dies is restarted.
-           `pawl run --help` shows the flags.
+           `pawl run --help` shows the flags. A program that passes pawl.JobSettings to
+           pawl.init is first run up to there, for the job's settings.
   demo     trains a small table on a cluster that it starts and ends.
   COMMAND  any other command of pawlctl, such as status, tables or checkpoint; `pawl help` lists
            them.
@@ -38,8 +43,24 @@ def _run(arguments: list[str]) -> NoReturn:
         if not word.startswith("-") and (word.endswith(".py") or is_program):
             # Unbuffered: logs show lines as they are printed.
             python = [sys.executable, "-u"] if word.endswith(".py") else []
-            _exec("run", *arguments[:place], "--", *python, *arguments[place:])
+            program = [*python, *arguments[place:]]
+            flags = _settings_of(program) if word.endswith(".py") else []
+            _exec("run", *flags, *arguments[:place], "--", *program)
     _exec("run", *arguments)
+
+
+def _settings_of(program: list[str]) -> list[str]:
+    """The flags for the job's settings, if the program has some: runs it up to pawl.init."""
+    with open(program[2], encoding="utf-8", errors="replace") as file:
+        if "JobSettings(" not in file.read():
+            return []
+    with tempfile.NamedTemporaryFile(prefix="pawl-settings-") as settings:
+        environment = {**os.environ, SETTINGS_FILE_VARIABLE: settings.name}
+        code = subprocess.run(program, env=environment, check=False).returncode
+        text = settings.read().decode()
+    if code != 0:
+        sys.exit("pawl run: the program failed before pawl.init (exit code %d)" % code)
+    return json.loads(text) if text else []
 
 
 def _demo() -> int:

@@ -62,6 +62,24 @@ class Item(ctypes.Structure):
     ]
 
 
+class Bags(ctypes.Structure):
+    """pawl_bags."""
+
+    _fields_ = [
+        ("size", _size),
+        ("places", _handle),
+        ("place_count", _size),
+        ("offsets", _handle),
+        ("features", _size),
+        ("samples", _size),
+        ("row_count", _size),
+        ("width", _size),
+        ("stride", _size),
+        ("padding_row", _i64),
+        ("takes_means", _int),
+    ]
+
+
 # The functions: what they return, and their parameters.
 _FUNCTIONS = {
     "pawl_version": (_text, ()),
@@ -99,6 +117,9 @@ _FUNCTIONS = {
     "pawl_status": (_int, (_handle, _i64, _call)),
     "pawl_unique": (_int, (_handle, _u32, _handle, _size, _handle, _handle,
                            ctypes.POINTER(_size))),
+    "pawl_unique_items": (_int, (_handle, ctypes.POINTER(Item), _size, _handle, _handle)),
+    "pawl_pool": (_int, (ctypes.POINTER(Bags), _handle, _handle)),
+    "pawl_pool_gradient": (_int, (ctypes.POINTER(Bags), _handle, _handle)),
 }
 
 _PACKAGE = pathlib.Path(__file__).resolve().parent

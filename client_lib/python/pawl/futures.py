@@ -17,6 +17,11 @@ T = TypeVar("T")
 # A wait returns to the interpreter this often, so that Ctrl-C ends it.
 _SLICE_MS = 100
 
+def milliseconds(seconds: Optional[float]) -> int:
+    """A timeout of the C interface; 0: none given."""
+    return 0 if seconds is None else max(1, int(seconds * 1000))
+
+
 # Calls whose futures are gone, with the arrays that the library still uses. Appending needs no
 # lock: a collection of garbage may delete a future in any line of this thread.
 _abandoned: collections.deque[tuple[ctypes.c_void_p, Any]] = collections.deque()

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import faulthandler
 import json
 import logging
 import math
-import os
-import signal
-import sys
-import threading
 import time
 import traceback
-from typing import Any, Callable, Iterator, Optional, Protocol, Sequence
+from typing import Any, Callable, Iterator, Optional, Sequence
 
 from pawl import (
     _abi,
@@ -23,8 +17,13 @@ from pawl import (
     evaluation as evaluation_module,
     kept as kept_module,
 )
-from pawl.client import Client, Session, Status
+from pawl.client import Client, Status
+from pawl.cluster import LocalCluster
 from pawl.futures import Future
+from pawl.hosted_ranks import HostedRanks
+from pawl.rank import Rank, StepPart
+from pawl.session import Session
+from pawl.watchdog import Watchdog
 from pawl.worker_folder import WorkerFolder
 
 _log = logging.getLogger("pawl")
@@ -35,14 +34,23 @@ _IDLE_WAIT_MS = 200
 _FOLLOW_INTERVAL_S = 0.05
 # How often progress goes to the scheduler.
 _PROGRESS_INTERVAL_S = 0.5
-# How long a rank's step may take, unless pawl.init or PAWL_STEP_TIMEOUT_S says otherwise.
-_STEP_TIMEOUT_S = 600.0
 # Extra time that other ranks wait, so that the worker can be restarted.
-_RESTART_S = 120.0
+RESTART_S = 120.0
 # As a number of steps: not known.
 _ENDLESS = data_module.ENDLESS
 
 _current: Optional["Job"] = None
+
+
+def set_current(job: "Job") -> None:
+    """What current returns from now on."""
+    global _current
+    _current = job
+
+
+def has_open() -> bool:
+    """Whether pawl.init has joined a job that has not been left."""
+    return _current is not None and _current.is_open
 
 
 def current() -> "Job":
@@ -52,83 +60,40 @@ def current() -> "Job":
     return _current
 
 
-class StepPart(Protocol):
-    """Something that takes part in every step, such as pawl.torch's optimizer."""
-
-    # Steps of the job that it needs for itself before the first batch.
-    steps_before_data: int
-
-    def start(self, job: "Job", rank: "Rank") -> Optional[Future[Any]]:
-        """Fetches what the rank's step needs; a call that ends when it is here, or None.
-
-        Called again for the same step until begin is.
-        """
-
-    def is_ready(self, job: "Job", rank: "Rank") -> bool:
-        """Whether the step can begin, now that start's call has ended; if not, start again."""
-
-    def begin(self, job: "Job", rank: "Rank") -> None:
-        """Before the rank's batch is given to the program."""
-
-    def prefetch(self, job: "Job", rank: "Rank", step: int, wanted: Any) -> None:
-        """Starts to fetch what steps()'s `prefetch` has returned for the rank's next batch."""
-
-    def forget(self, job: "Job") -> None:
-        """The program has ended the step without Job.end_step: drop what it has recorded."""
-
-
-class Rank:
-    """A rank that this process hosts."""
-
-    def __init__(
-        self, number: int, incarnation: int, session: Session, batches: Iterator[Any], step: int
-    ):
-        self.number = number
-        self.incarnation = incarnation
-        self.session = session
-        self.batches = batches
-        self.step = step
-        self.samples = 0
-        # The batch of `step`, if it has been read.
-        self.batch: Any = None
-        self.has_batch = False
-        self.ending: Optional[Future[None]] = None
-        # The kept objects' states when its next step begins, encoded; None: not read yet.
-        self.state: Optional[bytes] = None
-        self.reading: Optional[Future[Any]] = None
-        # How many evaluations it has reported, and the latest.
-        self.evaluations = 0
-        self.evaluation: Optional[Future[Any]] = None
-        # The items of a step that waits for its evaluation; None: no step waits.
-        self.unsent: Optional[list[Any]] = None
-        # Known once a stream has ended.
-        self.step_count = _ENDLESS
-
-
 class Job:
     """The job that this process works for; made by pawl.init. Use it from one thread."""
 
-    def __init__(self, client: Client, step_timeout: float = _STEP_TIMEOUT_S):
+    def __init__(
+        self,
+        client: Client,
+        step_timeout: float = 600.0,
+        cluster: Optional[LocalCluster] = None,
+    ):
         self.client = client
+        # Started for this job; it ends with it.
+        self._cluster = cluster
         self._step_timeout = step_timeout
+        # Set from one batch to the next unless the loop waits in between.
+        self._watchdog = Watchdog(step_timeout)
         description = client.job
         self.name: str = description.get("name", "")
         self.seed = int(description.get("seed", 0))
         # SYNC, BOUNDED or ASYNC.
         self.mode: str = description.get("consistency", {}).get("mode", "SYNC")
-        # The number of ranks of the job.
-        self.ranks = 0
         # Whether a loop over steps() has come to its end.
         self.is_trained = False
         # Whether finish() has come to its end.
-        self._is_finished = False
+        self.is_finished = False
         # 1, or what makes the mean over ranks the mean over samples where their shares differ.
         self.gradient_weight = 1.0
         self._parts: list[StepPart] = []
-        self._hosted: dict[int, Rank] = {}
-        # {rank: incarnation} of the latest assignment, without the finished ones.
-        self._assigned: dict[int, int] = {}
-        self._finished: set[int] = set()
+        self._hosted = HostedRanks(
+            client,
+            wait=self._wait,
+            settle=self._settle,
+            is_computing=lambda rank: self._computing and rank is self._rank,
+            on_close=self._on_rank_closed,
+        )
         # Whether each rank has samples in the step.
         self._has_all = True
         self._source: Optional[data_module.Source] = None
@@ -136,10 +101,6 @@ class Job:
         self.begin_at = 0
         # The number of steps of the job.
         self._end = 0
-        # {rank: (steps, samples)} of all that this process has hosted, for progress.
-        self._done: dict[int, tuple[int, int]] = {}
-        self._version = 0
-        self._assignment: Optional[Future[Any]] = None
         self._rank: Optional[Rank] = None
         # Whether that rank's step is being computed. The rank is not given up meanwhile.
         self._computing = False
@@ -168,6 +129,11 @@ class Job:
         """The number of that batch, from 0: the rank's, over all epochs."""
         self._active()
         return self._step
+
+    @property
+    def ranks(self) -> int:
+        """The number of ranks of the job; known in the loop over steps()."""
+        return self._hosted.total
 
     @property
     def next_step(self) -> int:
@@ -248,13 +214,22 @@ class Job:
             )
         source = data_module.source_of(data, self.mode)
         self._source, self.begin_at = source, begin_at
-        end = self._end = begin_at + source.step_count()
+        self._hosted.read(source, begin_at)
+        self._end = begin_at + source.step_count()
         self._states = kept_module.StateTable(self.client, self.mode)
+        try:
+            yield from self._batches(prefetch)
+        finally:
+            self._watchdog.pause()
+
+    def _batches(self, prefetch: Optional[Callable[[Any], Any]]) -> Iterator[Any]:
+        source, begin_at, end = self._source, self.begin_at, self._end
+        assert source is not None
         # A copy: states share the objects' tensors.
         initial = kept_module.decode(kept_module.encode(self._kept.save()))
         while True:
             self._follow()
-            rank = self._next_rank(end)
+            rank = self._hosted.next(end)
             if rank is None:
                 if self._is_trained(end):
                     self.is_trained = True
@@ -295,8 +270,8 @@ class Job:
                     for part in self._parts:
                         part.prefetch(self, rank, step + 1, wanted)
                 self._step = step - begin_at
-                with self._watched():
-                    yield batch
+                self._watchdog.watch()
+                yield batch
                 if not self._step_ended:
                     self._end_forgotten_step()
                 self._save_and_send(rank)
@@ -305,24 +280,6 @@ class Job:
             finally:
                 self._rank = self._unsent = None
                 self._computing = False
-
-    @contextlib.contextmanager
-    def _watched(self) -> Iterator[None]:
-        """Writes the stacks of all threads to stderr if the program's step takes too long.
-
-        Under `pawl run` the process then ends, so that it is restarted: other ranks wait for it.
-        """
-        # Not sys.stderr: a notebook replaces it by what is no file.
-        if sys.__stderr__ is None:
-            yield
-            return
-        faulthandler.dump_traceback_later(
-            self._step_timeout, exit="PAWL_WORKER_DIR" in os.environ, file=sys.__stderr__
-        )
-        try:
-            yield
-        finally:
-            faulthandler.cancel_dump_traceback_later()
 
     def part_of(self, length: int) -> slice:
         """The rank's share of something that all ranks divide, such as samples to evaluate on."""
@@ -384,7 +341,9 @@ class Job:
     def _save_and_send(self, rank: Rank) -> None:
         """The rank's iteration of the loop has come to its end."""
         rank.unsent, self._unsent = self._unsent, None
-        rank.state = self._encode_state(self._kept.save(), rank.evaluations)
+        # Without kept objects, only an evaluation changes it.
+        if self._kept or rank.evaluation is not None or rank.state is None:
+            rank.state = self._encode_state(self._kept.save(), rank.evaluations)
         self._computing = False
         self._send_evaluated()
 
@@ -407,11 +366,10 @@ class Job:
 
     def _finish_rank(self, rank: Rank) -> None:
         self._settle(rank)
-        self._close(rank.number)
+        self._hosted.close(rank.number)
         progress = json.dumps(self._progress()).encode()
-        self.client.call("pawl_finish_rank", rank.number, progress, 0).wait()
-        self._finished.add(rank.number)
-        self._assigned.pop(rank.number, None)
+        self._wait(self.client.call("pawl_finish_rank", rank.number, progress, 0))
+        self._hosted.finish(rank.number)
 
     def _send_evaluated(self) -> None:
         """Ends steps that wait for an evaluation only.
@@ -419,7 +377,7 @@ class Job:
         A rank that dies before all have reported must report again, at the same parameters. So no
         rank ends the step before.
         """
-        for rank in self._hosted.values():
+        for rank in self._hosted.ranks.values():
             if rank.unsent is None or rank.evaluation is not None and not rank.evaluation.done():
                 continue
             if rank.evaluation is not None:
@@ -451,6 +409,7 @@ class Job:
     def _load_state(self, rank: Rank, initial: dict[str, Any]) -> None:
         """Gives the kept objects the rank's state, once its step can begin."""
         if rank.state is None:
+            self._pause_watchdog()
             found = None
             if rank.reading is not None:
                 assert self._states is not None
@@ -480,7 +439,7 @@ class Job:
         or dies. Happens at the end of the program, unless it ends by an exception.
         """
         while True:
-            for rank in list(self._hosted.values()):
+            for rank in list(self._hosted.ranks.values()):
                 if rank.step < min(self._end, rank.step_count):
                     raise errors.InternalError(
                         "rank %d came after the loop and has done %d of %d steps; this worker must "
@@ -489,7 +448,7 @@ class Job:
                 self._finish_rank(rank)
             # A stream's length is not known, and so not whether another rank has ended.
             if self._end >= _ENDLESS or not self._pause():
-                self._is_finished = True
+                self.is_finished = True
                 return
             try:
                 self._follow()
@@ -532,6 +491,8 @@ class Job:
     def close(self) -> None:
         """Leaves the job. Ranks that are not finished go to other workers."""
         self.client.close()
+        if self._cluster is not None:
+            self._cluster.close()
 
     def __enter__(self) -> "Job":
         return self
@@ -567,17 +528,18 @@ class Job:
         calls.append(rank.reading)
         for call in calls:
             while call is not None and not call.done(_FOLLOW_INTERVAL_S):
+                self._pause_watchdog()
                 self._follow()
-                if self._next_rank(end) is not rank:
+                if self._hosted.next(end) is not rank:
                     return False
         if all(part.is_ready(self, rank) for part in self._parts):
             self._not_ready_since = None
             return True
         now = time.monotonic()
         self._not_ready_since = self._not_ready_since or now
-        if now - self._not_ready_since > self._step_timeout + _RESTART_S:
+        if now - self._not_ready_since > self._step_timeout + RESTART_S:
             raise errors.DeadlineExceededError(
-                "rank 0 has not set the parameters within %g s" % (self._step_timeout + _RESTART_S)
+                "rank 0 has not set the parameters within %g s" % (self._step_timeout + RESTART_S)
             )
         self._pause()
         return False
@@ -591,7 +553,17 @@ class Job:
         """Waits for the end of the rank's previous step."""
         if rank.ending is not None:
             ending, rank.ending = rank.ending, None
-            ending.wait()
+            self._wait(ending)
+
+    def _wait(self, call: Future[Any]) -> Any:
+        if not call.done():
+            self._pause_watchdog()
+        return call.wait()
+
+    def _pause_watchdog(self) -> None:
+        """Other ranks, or the servers, may take their time now; the program has not the turn."""
+        if not self._computing:
+            self._watchdog.pause()
 
     def _read(self, rank: Rank) -> bool:
         """Reads the rank's next batch unless it has been read. False: the data has ended."""
@@ -617,98 +589,39 @@ class Job:
         self.end_step([])
 
     def _follow(self) -> None:
-        """Hosts the ranks that the scheduler assigns to this process, except finished ones."""
-        self._ask_for_assignment()
-        self._give_up_others()
-        for number, incarnation in sorted(self._assigned.items()):
-            hosted = self._hosted.get(number)
-            if hosted is not None and hosted.incarnation != incarnation:
-                if self._computing and hosted is self._rank:
-                    continue
-                self._close(number)
-                hosted = None
-            if hosted is None:
-                self._take_over(number, incarnation)
-
-    def _ask_for_assignment(self) -> None:
+        """Hosts the ranks that the scheduler assigns to this process."""
         self._send_evaluated()
-        if self._assignment is None:
-            self._assignment = self.client.call(
-                "pawl_assignment", self._version, 0, convert=json.loads
-            )
-        if self._version != 0 and not self._assignment.done():
-            return
-        try:
-            answer = self._assignment.wait()
-        except errors.DeadlineExceededError:
-            self._assignment = None
-            return
-        self._assignment = None
-        self._version = int(answer.get("version", 0))
-        self.ranks = int(answer.get("logical_workers_total", 0))
-        self._assigned = {
-            int(rank.get("rank", 0)): int(rank.get("incarnation", 0))
-            for rank in answer.get("logical_workers", [])
-            if int(rank.get("rank", 0)) not in self._finished
-        }
+        self._hosted.follow()
 
-    def _take_over(self, number: int, incarnation: int) -> None:
-        self.client.call("pawl_take_over", number, 0).wait()
-        session = Session(
-            self.client, _abi.invoke("pawl_rank", self.client.handle, number), number
-        )
-        step = session.step
-        assert self._source is not None
-        first = max(0, step - self.begin_at)
-        batches = self._source.batches(number, self.ranks, first)
-        rank = Rank(number, incarnation, session, batches, step)
-        # Its predecessors' too: each sample counts once.
-        rank.samples = sum(self._source.share(done, number, self.ranks)[0] for done in range(first))
-        self._hosted[number] = rank
-
-    def _next_rank(self, end: int) -> Optional[Rank]:
-        """The hosted rank that is behind the others; None if all have ended their steps."""
-        waiting = [
-            rank
-            for rank in self._hosted.values()
-            if rank.number in self._assigned
-            and rank.unsent is None
-            and rank.step < min(end, rank.step_count)
-        ]
-        return min(waiting, key=lambda rank: (rank.step, rank.number)) if waiting else None
-
-    def _close(self, number: int) -> None:
-        rank = self._hosted.pop(number)
-        steps = _ended_steps(rank)
+    def _on_rank_closed(self, number: int) -> None:
         if self._states is not None:
             self._states.forget(number)
         if self._loaded == number:
             self._loaded = -1
-        self._done[number] = (steps, rank.samples)
-        rank.session.close()
 
     def _is_trained(self, end: int) -> bool:
         """Whether all ranks of the job have ended their steps. Waits a moment if not.
 
         Until then a rank of a worker that dies may come to this process.
         """
-        for rank in self._hosted.values():
+        self._pause_watchdog()
+        for rank in self._hosted.ranks.values():
             if rank.unsent is not None and rank.evaluation is not None:
                 rank.evaluation.done(_FOLLOW_INTERVAL_S)
                 self._report()
                 return False
-        for rank in list(self._hosted.values()):
+        for rank in list(self._hosted.ranks.values()):
             while rank.ending is not None and not rank.ending.done(_FOLLOW_INTERVAL_S):
                 self._follow()
-                if self._next_rank(end) is not None:
+                if self._hosted.next(end) is not None:
                     return False
             # Another incarnation may have taken its place meanwhile.
-            if self._hosted.get(rank.number) is rank:
+            if self._hosted.ranks.get(rank.number) is rank:
                 self._settle(rank)
         self._report(now=True)
         if end >= _ENDLESS:
             # A worker that has never had a rank stands by for others.
-            if self._finished and not self._hosted:
+            if self._hosted.finished and not self._hosted.ranks:
                 return True
         elif int(self.status().get("steps", 0)) >= end:
             return True
@@ -723,51 +636,26 @@ class Job:
 
     def _pause(self) -> bool:
         """Waits a moment, or until the job ends. Returns whether it still runs."""
+        self._pause_watchdog()
         code = _abi.invoke("pawl_wait_for_end", self.client.handle, _IDLE_WAIT_MS)
         return _abi.check(code) == _abi.PENDING
 
     def _leave(self) -> None:
         """Gives the ranks to other workers and ends the program: an operator has asked for it."""
-        self._assigned = {}
-        while self._hosted:
-            self._give_up_others()
-            for rank in self._hosted.values():
+        self._hosted.assigned = {}
+        while self._hosted.ranks:
+            self._hosted.give_up_others()
+            for rank in self._hosted.ranks.values():
                 rank.ending.done(_FOLLOW_INTERVAL_S)
         self.close()
         _log.info("this worker leaves the job, as an operator has asked")
         raise SystemExit(0)
 
-    def _give_up_others(self) -> None:
-        """Gives up ranks that are no longer assigned to this process, once their steps have ended.
-
-        Does not wait for that: it may depend on a rank that this process hosts.
-        """
-        for number in sorted(set(self._hosted) - set(self._assigned)):
-            rank = self._hosted[number]
-            if rank is self._rank and self._computing:
-                continue
-            if rank.ending is not None and not rank.ending.done():
-                continue
-            self._settle(rank)
-            self._close(number)
-            ranks = (_abi.ctypes.c_uint32 * 1)(number)
-            self.client.call("pawl_give_up_ranks", ranks, 1, 0).wait()
-
     def _progress(self) -> dict[str, Any]:
-        for rank in self._hosted.values():
-            self._done[rank.number] = (_ended_steps(rank), rank.samples)
-        steps = [_ended_steps(rank) for rank in self._hosted.values()] or [
-            ended for ended, _ in self._done.values()
-        ]
         return {
-            "steps_min": min(steps, default=0),
-            "steps_max": max(steps, default=0),
+            **self._hosted.progress(),
             "steps_total": self._end if self._end < _ENDLESS else 0,
             "loss": self._loss,
-            "ranks": [
-                {"rank": number, "steps": steps_ended, "samples": samples}
-                for number, (steps_ended, samples) in sorted(self._done.items())
-            ],
         }
 
     def _report(self, now: bool = False) -> None:
@@ -785,96 +673,5 @@ class Job:
         )
 
 
-def _ended_steps(rank: Rank) -> int:
-    """The rank's steps that the servers have acknowledged."""
-    is_ending = rank.ending is not None and not rank.ending.done()
-    return rank.step - (rank.unsent is not None or is_ending)
-
-
 def _evaluation_of(text: str) -> dict[str, Any]:
     return json.loads(text).get("result", {})
-
-
-def init(
-    scheduler: Optional[str] = None, *, step_timeout: Optional[float] = None, **options: Any
-) -> Job:
-    """Joins the job as a worker; `pawl run` starts programs that call it.
-
-    Args:
-      scheduler: its host:port; default: the environment's PAWL_SCHEDULER.
-      step_timeout: seconds that one iteration of the loop may take before its stacks are logged
-        and `pawl run` restarts it; default: PAWL_STEP_TIMEOUT_S, or 600. Other ranks wait for two
-        minutes more, also for this process to set up its model.
-      **options: further arguments of pawl.Client.
-
-    The environment's PAWL_WORKER_DIR, if set, is a folder of this worker's own. A process that is
-    restarted with it gets its ranks back at once, not after its lease has expired.
-    """
-    global _current
-    if _current is not None and _current.is_open:
-        raise errors.FailedPreconditionError(
-            "pawl.init() has been called; its job is pawl.job.current()"
-        )
-    options.setdefault("tune_process", True)
-    if step_timeout is None:
-        step_timeout = os.environ.get("PAWL_STEP_TIMEOUT_S", _STEP_TIMEOUT_S)  # type: ignore
-    step_timeout = _seconds_of(step_timeout)
-    options.setdefault("call_timeout", step_timeout + _RESTART_S)
-    options.setdefault("description", "%s:%d" % (os.uname().nodename, os.getpid()))
-    folder = WorkerFolder.from_environment()
-    if folder is not None:
-        options.setdefault("node", folder.previous_node())
-    _current = job = Job(Client(scheduler, worker=True, **options), step_timeout)
-    if folder is not None:
-        description = job.client.describe()
-        folder.write_node(description["node"], int(description["job_id"]), options["node"][2])
-    failed = _watch_for_exceptions(job)
-    _leave_on_sigterm()
-
-    def at_exit() -> None:
-        if not _abi.is_forked() and not failed and job.is_trained and not job._is_finished:
-            try:
-                job.finish()
-            except errors.CancelledError:
-                pass
-            except errors.Error:
-                traceback.print_exc()
-                sys.stderr.flush()
-                # An exception would not change the exit code here.
-                os._exit(1)
-
-    atexit.register(at_exit)
-    return job
-
-
-def _seconds_of(text: Any) -> float:
-    try:
-        seconds = float(text)
-    except (TypeError, ValueError):
-        seconds = 0.0
-    if not 0 < seconds < 1e6:
-        raise errors.InvalidArgumentError(
-            "the step timeout is %r; it must be above 0 and below 1e6 seconds" % text
-        )
-    return seconds
-
-
-def _leave_on_sigterm() -> None:
-    """Ends the program as an exception does, so that its ranks go to others at once."""
-    is_main = threading.current_thread() is threading.main_thread()
-    if is_main and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-
-
-def _watch_for_exceptions(job: Job) -> list[BaseException]:
-    """A list that gets the exception that ends the program."""
-    failed: list[BaseException] = []
-    previous = sys.excepthook
-
-    def hook(kind: Any, error: BaseException, trace: Any) -> None:
-        failed.append(error)
-        previous(kind, error, trace)
-        job.on_exception(error)
-
-    sys.excepthook = hook
-    return failed

@@ -14,9 +14,12 @@ from typing import Any, Iterable, Optional, Protocol, Sequence
 
 import numpy as np
 
-from pawl import client as client_module, errors, specs
-from pawl.client import Client, Item, Session, Table
+from pawl import errors, specs
+from pawl.client import Client
 from pawl.futures import Future
+from pawl.items import Item, pull_item, push_item
+from pawl.session import Session
+from pawl.table import Table
 
 # The most that one rank may keep.
 LIMIT_BYTES = 64 * 2**20
@@ -203,7 +206,7 @@ class StateTable:
             saved.data, saved.is_certain = None, True
         places = np.flatnonzero(changed)
         keys = _keys(rank, area, places)
-        return [client_module.push_item(self._table, keys, rows[places], distinct=True)]
+        return [push_item(self._table, keys, rows[places], distinct=True)]
 
     def forget(self, rank: int) -> None:
         """Another process writes the rank's state from now on."""
@@ -213,7 +216,7 @@ class StateTable:
         """Fetches the headers of a rank's areas; see finish_read."""
         headers = np.empty((self._areas, _FLOATS), np.float32)
         keys = np.concatenate([_keys(rank, area, [0]) for area in range(self._areas)])
-        item = client_module.pull_item(self._table, keys, out=headers, distinct=True)
+        item = pull_item(self._table, keys, out=headers, distinct=True)
         return session.pull([item], result=headers)
 
     def finish_read(
@@ -232,7 +235,7 @@ class StateTable:
         for _, area, header in sorted(found, reverse=True, key=lambda entry: entry[0]):
             length = min(int(header["length"]), LIMIT_BYTES)
             places = 1 + np.arange(-(-length // _ROW_BYTES))
-            item = client_module.pull_item(self._table, _keys(rank, area, places), distinct=True)
+            item = pull_item(self._table, _keys(rank, area, places), distinct=True)
             session.pull([item]).wait()
             data = _to_bytes(item.values)[:length]
             if zlib.crc32(data) == header["crc"]:

@@ -3,7 +3,8 @@
 import unittest
 
 from pawl import errors
-from pawl.job import Job, Rank
+from pawl.job import Job
+from pawl.rank import Rank
 from pawl.torch.optimizer import _Rates
 
 
@@ -48,32 +49,32 @@ class JobTest(unittest.TestCase):
         self.client = FakeClient()
         self.job = Job(self.client)
         self.rank = Rank(3, 7, FakeSession(), iter([]), step=5)
-        self.job._hosted[3] = self.rank
+        self.job._hosted.ranks[3] = self.rank
 
     def given_up(self):
         return [rank for name, rank in self.client.calls if name == "pawl_give_up_ranks"]
 
     def test_rank_stays_until_the_step_that_is_computed_has_ended(self):
         self.job._rank, self.job._computing = self.rank, True
-        self.job._give_up_others()
+        self.job._hosted.give_up_others()
         self.assertEqual(self.given_up(), [])
-        self.assertIn(3, self.job._hosted)
+        self.assertIn(3, self.job._hosted.ranks)
         self.job._computing = False
-        self.job._give_up_others()
+        self.job._hosted.give_up_others()
         self.assertEqual(self.given_up(), [3])
-        self.assertNotIn(3, self.job._hosted)
+        self.assertNotIn(3, self.job._hosted.ranks)
 
     def test_rank_stays_until_its_last_step_is_acknowledged(self):
         self.rank.ending = FakeFuture(ended=False)
-        self.job._give_up_others()
+        self.job._hosted.give_up_others()
         self.assertEqual(self.given_up(), [])
         self.rank.ending.ended = True
-        self.job._give_up_others()
+        self.job._hosted.give_up_others()
         self.assertEqual(self.given_up(), [3])
 
     def test_assigned_rank_stays(self):
-        self.job._assigned = {3: 7}
-        self.job._give_up_others()
+        self.job._hosted.assigned = {3: 7}
+        self.job._hosted.give_up_others()
         self.assertEqual(self.given_up(), [])
 
     def test_data_that_ends_early_is_an_error(self):

@@ -108,14 +108,14 @@ class StateTableTest(unittest.TestCase):
         whole, torn = (np.random.default_rng(seed).bytes(9000) for seed in (1, 2))
         self.session.push(table.items(4, 1, whole)).wait()
         (item,) = table.items(4, 2, torn)
-        rows = pawl.client.push_item(item.table, item.keys[:2], item.values[:2], distinct=True)
+        rows = pawl.items.push_item(item.table, item.keys[:2], item.values[:2], distinct=True)
         self.session.push([rows]).wait()
         self.assertEqual(self.read(4, 2), whole)
 
     def test_damage_is_an_error(self):
         table = self.table("SYNC")
         (item,) = table.items(5, 1, b"x" * 9000)
-        rows = pawl.client.push_item(item.table, item.keys[:2], item.values[:2], distinct=True)
+        rows = pawl.items.push_item(item.table, item.keys[:2], item.values[:2], distinct=True)
         self.session.push([rows]).wait()
         with self.assertRaises(errors.DataLossError):
             self.read(5, 1, "SYNC")

@@ -188,8 +188,8 @@ def train_in(job: pawl.Job, options: argparse.Namespace) -> None:
         optimizer._dense.assign = assign_and_die
     batch = options.batch_after_death if os.path.exists(options.result + ".died") else BATCH
     fetches = []
-    start_fetch = lookup.Fetch.start
-    lookup.Fetch.start = lambda *arguments: fetches.append(1) or start_fetch(*arguments)
+    begin_fetch = lookup.Fetch.__init__
+    lookup.Fetch.__init__ = lambda *arguments: fetches.append(1) or begin_fetch(*arguments)
     parts = (part[: options.samples] for part in samples())
     data = pawl.data.Arrays(*parts, batch_size=batch, seed=1, epochs=options.epochs)
     average = Average()

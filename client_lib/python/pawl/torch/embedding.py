@@ -14,10 +14,12 @@ from pawl.torch.lookup import (
     Fetch,
     InitialRows,
     LookupModule,
+    Rows,
     TableHandle,
     Wanted,
     numpy_keys,
 )
+from pawl.torch.pooling import Bags, is_supported, pool, pool_bags
 
 _DEFAULT_INIT = specs.Normal(0.0, 0.01)
 
@@ -54,6 +56,15 @@ class _OneTable(LookupModule):
         return module
 
 
+def gather(rows: Rows, places: np.ndarray) -> torch.Tensor:
+    """The rows at these places: (number of places, dim)."""
+    if is_supported([rows.leaf], None):
+        bags = Bags(places, None, 1, places.size, padding_row=rows.padding_row)
+        return pool_bags([bags], [rows.leaf], places.size)
+    indices = torch.from_numpy(places).to(rows.leaf.device)
+    return functional.embedding(indices, rows.leaf, padding_idx=rows.padding_row)
+
+
 class Embedding(_OneTable):
     """torch.nn.Embedding without a number of rows: any 64-bit key has a row.
 
@@ -88,8 +99,7 @@ class Embedding(_OneTable):
     def forward(self, keys: torch.Tensor) -> torch.Tensor:
         """Rows of shape (*keys' shape, dim)."""
         rows, inverse = self.fetch(keys.device, keys).of(0)
-        places = torch.from_numpy(inverse).to(keys.device).view(keys.shape)
-        return functional.embedding(places, rows.leaf, padding_idx=rows.padding_row)
+        return gather(rows, inverse).view(*keys.shape, rows.dim)
 
 
 class EmbeddingBag(_OneTable):
@@ -135,6 +145,11 @@ class EmbeddingBag(_OneTable):
     ) -> torch.Tensor:
         """One row per bag: a row of keys of two dimensions, or keys from one offset to the next."""
         rows, inverse = self.fetch(keys.device, keys).of(0)
+        ends = self._ends(keys, offsets)
+        if ends is not None and is_supported([rows.leaf], per_sample_weights):
+            samples = len(ends) - 1
+            bags = Bags(inverse, ends, 1, samples, self.mode, rows.padding_row)
+            return pool_bags([bags], [rows.leaf], samples)
         return functional.embedding_bag(
             torch.from_numpy(inverse).to(keys.device).view(keys.shape),
             rows.leaf,
@@ -144,6 +159,15 @@ class EmbeddingBag(_OneTable):
             include_last_offset=self.include_last_offset,
             padding_idx=rows.padding_row,
         )
+
+    def _ends(self, keys: torch.Tensor, offsets: Optional[torch.Tensor]) -> Optional[np.ndarray]:
+        """Where each bag begins, and the end of the last; None: what torch may have to refuse."""
+        if keys.dim() == 2 and offsets is None:
+            return np.arange(len(keys) + 1, dtype=np.int64) * keys.shape[1]
+        if keys.dim() != 1 or offsets is None or offsets.dim() != 1:
+            return None
+        begins = numpy_keys(offsets)
+        return begins if self.include_last_offset else np.append(begins, len(keys))
 
 
 @dataclasses.dataclass
@@ -268,24 +292,6 @@ class KeyedJaggedTensor:
         return len(self._lengths) // len(self._keys)
 
 
-def pool(
-    rows: torch.Tensor,
-    places: torch.Tensor,
-    offsets: torch.Tensor,
-    weights: Optional[torch.Tensor],
-    mode: str,
-) -> torch.Tensor:
-    """The sum or mean of the rows at the places, from one offset to the next."""
-    if weights is not None and mode == "mean":
-        # torch weights sums only: each key of a bag counts by its weight over the bag's size.
-        sizes = (offsets[1:] - offsets[:-1]).clamp(min=1)
-        weights = weights / torch.repeat_interleave(sizes, offsets[1:] - offsets[:-1])
-        mode = "sum"
-    return functional.embedding_bag(
-        places, rows, offsets, mode=mode, per_sample_weights=weights, include_last_offset=True
-    )
-
-
 def names_of_results(tables: Iterable[Any]) -> list[list[str]]:
     """TorchRec's names of the results: a feature in several tables is named feature@table."""
     counts: dict[str, int] = {}
@@ -403,40 +409,65 @@ class EmbeddingBagCollection(_Collection):
 
     def forward(self, features: Any) -> KeyedTensor:
         """The pooled rows of each feature: (batch, dim)."""
-        device = features.values().device
-        fetch = self.fetch(device, features)
+        fetch = self.fetch(features.values().device, features)
         places = {name: place for place, name in enumerate(features.keys())}
+        places_of_lookups = [places[feature] for _, feature in self._lookups]
+        weights = features.weights_or_none() if self._is_weighted else None
+        leaves = [rows.leaf for rows in fetch.rows]
+        if is_supported(leaves, weights):
+            bags = self._bags(fetch, features, places_of_lookups)
+            pooled = pool_bags(bags, leaves, features.stride())
+        else:
+            pooled = self._pooled_by_torch(fetch, features, places_of_lookups, weights)
+        return KeyedTensor(self._keys, self._dims, pooled)
+
+    def _bags(self, fetch: Fetch, features: Any, places: list[int]) -> list[Bags]:
+        """The bags of the lookups; `places`: where the batch has the feature of each."""
+        batch = features.stride()
+        offsets = numpy_keys(features.offsets())
+        if self._is_uniform and places == list(range(len(features.keys()))):
+            inverse = fetch.rows[0].places
+            if inverse is None:
+                inverse = np.concatenate([fetch.of(lookup)[1] for lookup in range(len(places))])
+            return [Bags(inverse, offsets, len(places), batch, self._modes[0])]
+        bags = []
+        column = 0
+        for lookup, (table, _) in enumerate(self._lookups):
+            own = offsets[places[lookup] * batch : (places[lookup] + 1) * batch + 1]
+            rows, inverse = fetch.of(lookup)
+            bags.append(
+                Bags(
+                    inverse,
+                    own - own[0],
+                    1,
+                    batch,
+                    self._modes[table],
+                    rows=fetch.rows.index(rows),
+                    column=column,
+                )
+            )
+            column += rows.dim
+        return bags
+
+    def _pooled_by_torch(
+        self, fetch: Fetch, features: Any, places: list[int], weights: Optional[torch.Tensor]
+    ) -> torch.Tensor:
         batch = features.stride()
         offsets = features.offsets().to(torch.int64)
-        weights = features.weights_or_none() if self._is_weighted else None
-        in_order = [places[feature] for _, feature in self._lookups] == list(range(len(places)))
-        if self._is_uniform and in_order:
-            inverse = np.concatenate([fetch.of(lookup)[1] for lookup in range(len(self._lookups))])
-            pooled = self._pool(fetch, 0, inverse, offsets, weights)
-            pooled = pooled.view(len(places), batch, self._dims[0]).transpose(0, 1)
-            pooled = pooled.reshape(batch, len(places) * self._dims[0])
-            return KeyedTensor(self._keys, self._dims, pooled)
         parts = []
-        for lookup, (_, feature) in enumerate(self._lookups):
-            place = places[feature]
-            own = offsets[place * batch : (place + 1) * batch + 1]
-            own_weights = None if weights is None else weights[int(own[0]) : int(own[-1])]
-            inverse = fetch.of(lookup)[1]
-            parts.append(self._pool(fetch, lookup, inverse, own - own[0], own_weights))
-        return KeyedTensor(self._keys, self._dims, torch.cat(parts, dim=1))
-
-    def _pool(
-        self,
-        fetch: Fetch,
-        lookup: int,
-        inverse: np.ndarray,
-        offsets: torch.Tensor,
-        weights: Optional[torch.Tensor],
-    ) -> torch.Tensor:
-        rows = fetch.of(lookup)[0]
-        mode = self._modes[self._lookups[lookup][0]]
-        assert rows.leaf is not None
-        return pool(rows.leaf, torch.from_numpy(inverse).to(offsets.device), offsets, weights, mode)
+        for lookup, (table, _) in enumerate(self._lookups):
+            own = offsets[places[lookup] * batch : (places[lookup] + 1) * batch + 1]
+            rows, inverse = fetch.of(lookup)
+            parts.append(
+                pool(
+                    rows.leaf,
+                    torch.from_numpy(inverse).to(offsets.device),
+                    own - own[0],
+                    None if weights is None else weights[int(own[0]) : int(own[-1])],
+                    self._modes[table],
+                )
+            )
+        return torch.cat(parts, dim=1)
 
 
 class EmbeddingCollection(_Collection):
@@ -462,8 +493,7 @@ class EmbeddingCollection(_Collection):
 
     def forward(self, features: Any) -> dict[str, JaggedTensor]:
         """By feature: the rows of its keys."""
-        device = features.values().device
-        fetch = self.fetch(device, features)
+        fetch = self.fetch(features.values().device, features)
         places = {name: place for place, name in enumerate(features.keys())}
         batch = features.stride()
         offsets = features.offsets().to(torch.int64)
@@ -472,6 +502,6 @@ class EmbeddingCollection(_Collection):
         for lookup, (_, feature) in enumerate(self._lookups):
             own = offsets[places[feature] * batch : (places[feature] + 1) * batch + 1]
             rows, inverse = fetch.of(lookup)
-            values = functional.embedding(torch.from_numpy(inverse).to(device), rows.leaf)
+            values = gather(rows, inverse)
             result[names[lookup]] = JaggedTensor(values, own[1:] - own[:-1], own - own[0])
         return result

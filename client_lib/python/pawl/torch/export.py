@@ -37,7 +37,7 @@ from torch.nn import functional
 import pawl
 from pawl import errors, initial_values, safetensors
 from pawl.client import Client
-from pawl.torch import embedding
+from pawl.torch import embedding, pooling
 from pawl.torch.lookup import LookupModule
 from pawl.torch.optimizer import lookup_modules, table_name
 from pawl.torch.state import client_of, sorted_rows, state_dict
@@ -221,7 +221,7 @@ class EmbeddingBagCollection(_Collection):
         for (number, _), (rows, places, offsets, own) in zip(self._lookups, found):
             own_weights = None if weights is None else weights[int(own[0]) : int(own[-1])]
             mode = self._configs[number].pooling.lower()
-            parts.append(embedding.pool(rows, places, offsets, own_weights, mode))
+            parts.append(pooling.pool(rows, places, offsets, own_weights, mode))
             dims.append(self._configs[number].embedding_dim)
         return embedding.KeyedTensor(self._names, dims, torch.cat(parts, dim=1))
 

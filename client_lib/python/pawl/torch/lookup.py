@@ -15,9 +15,12 @@ from typing import Any, Callable, Optional, Sequence
 import numpy as np
 import torch
 
-from pawl import client as client_module, errors, job as job_module, specs
-from pawl.client import Client, Item, Session, Table
+from pawl import errors, job as job_module, specs
+from pawl.client import Client
 from pawl.futures import Future
+from pawl.items import CallPart, DistinctRows, assign_item, keys_of, push_item
+from pawl.session import Session
+from pawl.table import Table
 
 _log = logging.getLogger("pawl")
 
@@ -41,7 +44,7 @@ class InitialRows:
     @staticmethod
     def of(table: str, dim: int, keys: Any, rows: Any, slots: Any = None) -> "InitialRows":
         """Converts tensors or arrays. Raises InvalidArgumentError if they do not fit."""
-        flat = client_module.keys_of(_array(keys))
+        flat = keys_of(_array(keys))
         values = np.ascontiguousarray(_array(rows), np.float32)
         if values.shape != (flat.size, dim):
             raise errors.InvalidArgumentError(
@@ -92,7 +95,7 @@ class TableHandle:
         for begin in range(0, given.keys.size, _ROWS_IN_CALL):
             some = slice(begin, begin + _ROWS_IN_CALL)
             slots = None if given.slots is None else given.slots[some]
-            item = client_module.assign_item(table, given.keys[some], given.rows[some], slots=slots)
+            item = assign_item(table, given.keys[some], given.rows[some], slots=slots)
             session.assign([item]).wait()
         self.initial = None
 
@@ -106,75 +109,69 @@ class Wanted:
     padding: Optional[np.ndarray] = None
 
 
-@dataclasses.dataclass
-class _Part:
-    """The rows of one table in a Rows."""
-
-    table: Table
-    distinct: np.ndarray
-    first_row: int
-    values: np.ndarray
-
-
 class Rows:
     """The distinct rows of tables of one width in one tensor; its last row is zero, for padding."""
 
     def __init__(self, dim: int, wanted: Sequence[Wanted], client: Client):
         self.dim = dim
-        self.parts: list[_Part] = []
-        # The row of each key, by lookup.
-        self.inverse: list[np.ndarray] = []
+        # The lookups of each table.
         by_table: dict[int, list[int]] = {}
         for number, want in enumerate(wanted):
             by_table.setdefault(want.handle.table(client).id, []).append(number)
-        self.inverse = [np.empty(0, np.int64)] * len(wanted)
-        rows = 0
-        found = []
-        for numbers in by_table.values():
-            table = wanted[numbers[0]].handle.table(client)
-            kept = [
-                want.keys if want.padding is None else want.keys[~want.padding]
-                for want in (wanted[number] for number in numbers)
-            ]
-            distinct, places = table.unique(np.concatenate(kept) if len(kept) > 1 else kept[0])
-            places += rows
-            begin = 0
-            for number, keys in zip(numbers, kept):
-                self.inverse[number] = places[begin : begin + keys.size]
-                begin += keys.size
-            found.append((table, distinct, rows))
-            rows += distinct.size
+        order = [number for numbers in by_table.values() for number in numbers]
+        kept = [
+            want.keys if want.padding is None else want.keys[~want.padding] for want in wanted
+        ]
+        tables = [wanted[numbers[0]].handle.table(client) for numbers in by_table.values()]
+        keys = [
+            kept[numbers[0]]
+            if len(numbers) == 1
+            else np.concatenate([kept[number] for number in numbers])
+            for numbers in by_table.values()
+        ]
+        self.distinct = DistinctRows(client, tables, keys)
+        rows = sum(self.distinct.counts)
         self._buffer = np.empty((rows + 1, dim), np.float32)
         self._buffer[rows] = 0
-        for table, distinct, first_row in found:
-            values = self._buffer[first_row : first_row + distinct.size]
-            self.parts.append(_Part(table, distinct, first_row, values))
-        for number, want in enumerate(wanted):
-            if want.padding is not None:
-                full = np.full(want.keys.size, rows, np.int64)
-                full[~want.padding] = self.inverse[number]
-                self.inverse[number] = full
         self.padding_row = rows
+        # The row of each key, by lookup.
+        self.inverse: list[np.ndarray] = [np.empty(0, np.int64)] * len(wanted)
+        begin = 0
+        for number in order:
+            want, count = wanted[number], kept[number].size
+            places = self.distinct.places[begin : begin + count]
+            begin += count
+            if want.padding is not None:
+                places, present = np.full(want.keys.size, rows, np.int64), places
+                places[~want.padding] = present
+            self.inverse[number] = places
+        # The same of all lookups, if that is one array.
+        self.places: Optional[np.ndarray] = None
+        if order == list(range(len(wanted))) and all(want.padding is None for want in wanted):
+            self.places = self.distinct.places
         self.leaf: Optional[torch.Tensor] = None
 
-    def items(self) -> list[Item]:
+    def parts(self) -> list[CallPart]:
         """For Session.pull."""
-        return [
-            client_module.pull_item(part.table, part.distinct, out=part.values, distinct=True)
-            for part in self.parts
-            if part.distinct.size
-        ]
+        return [self.distinct.part(self._buffer)] if self.padding_row > 0 else []
 
     def tensor(self, device: torch.device, requires_grad: bool) -> torch.Tensor:
         """The rows, after they have arrived."""
         self.leaf = torch.from_numpy(self._buffer).to(device).requires_grad_(requires_grad)
         return self.leaf
 
+    def gradient(self) -> Optional[np.ndarray]:
+        """The leaf's gradient as an array; None: it has none, or there are no rows."""
+        if self.leaf is None or self.leaf.grad is None or self.padding_row == 0:
+            return None
+        return self.leaf.grad.to("cpu", torch.float32).contiguous().numpy()
+
 
 class Fetch:
-    """A pull of everything that one forward needs, in one call."""
+    """Everything that one forward needs."""
 
     def __init__(self, wanted: Sequence[Wanted], client: Client):
+        # The number of its Rows, and its place there, of each lookup.
         self._places: list[tuple[int, int]] = []
         by_dim: dict[int, list[Wanted]] = {}
         for want in wanted:
@@ -182,23 +179,22 @@ class Fetch:
             self._places.append((list(by_dim).index(want.handle.dim), len(group)))
             group.append(want)
         self.rows = [Rows(dim, group, client) for dim, group in by_dim.items()]
-        self._pull: Optional[Future[Any]] = None
+        # The call that pulls the rows; None: there are none.
+        self.pull: Optional[Future[Any]] = None
 
-    def start(self, session: Session, step: Optional[int]) -> "Fetch":
-        """Sends the pull."""
-        items = [item for rows in self.rows for item in rows.items()]
-        self._pull = session.pull(items, step=step) if items else None
-        return self
+    def parts(self) -> list[CallPart]:
+        """For Session.pull."""
+        return [part for rows in self.rows for part in rows.parts()]
 
     def wait(
         self, device: torch.device, requires_grad: bool, job: Optional[job_module.Job]
     ) -> "Fetch":
         """Waits for the rows. `job`: that of the rank that pulls them."""
-        if self._pull is not None:
+        if self.pull is not None:
             if job is not None:
-                job.wait_for(self._pull)
+                job.wait_for(self.pull)
             else:
-                self._pull.wait()
+                self.pull.wait()
         for rows in self.rows:
             rows.tensor(device, requires_grad)
         return self
@@ -225,7 +221,7 @@ def _version_of(value: Any) -> int:
     return int(getattr(value, "_version", 0))
 
 
-def _not_compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+def not_compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """torch.compile leaves the function as it is. torch 1 has no torch.compile."""
     return torch.compiler.disable(function) if hasattr(torch, "compiler") else function
 
@@ -270,22 +266,19 @@ class LookupModule(torch.nn.Module):
         """The client that looks up."""
         return self._client or job_module.current().client
 
-    @_not_compiled
-    def prefetch(self, inputs: Any, session: Session, step: int) -> None:
-        """Starts to fetch what forward will need for these inputs, by a rank for a later step."""
+    @not_compiled
+    def prefetch(self, inputs: Any, session: Session, step: int) -> Fetch:
+        """What forward will need for these inputs, by a rank for a later step; pull it."""
         inputs = inputs if isinstance(inputs, tuple) else (inputs,)
         fetch = Fetch(self.wanted(*inputs), self.client())
         # A rank does not go back to earlier steps, and may have left this process.
         for other, earlier in list(self._prefetched):
             if not other.is_open or other is session and earlier < step - 1:
                 del self._prefetched[other, earlier]
-        self._prefetched[session, step] = (
-            inputs[0],
-            _version_of(inputs[0]),
-            fetch.start(session, step),
-        )
+        self._prefetched[session, step] = (inputs[0], _version_of(inputs[0]), fetch)
+        return fetch
 
-    @_not_compiled
+    @not_compiled
     def fetch(self, device: torch.device, *inputs: Any) -> Fetch:
         """The rows that forward needs. Records them in training mode."""
         is_training = self.training and torch.is_grad_enabled()
@@ -305,7 +298,9 @@ class LookupModule(torch.nn.Module):
         ):
             fetch = prefetched[2]
         else:
-            fetch = Fetch(self.wanted(*inputs), client).start(session, None)
+            fetch = Fetch(self.wanted(*inputs), client)
+            parts = fetch.parts()
+            fetch.pull = session.pull(parts) if parts else None
         fetch.wait(device, is_training, job)
         if is_training and self.has_optimizer:
             self._recorded.append(fetch)
@@ -327,22 +322,35 @@ class LookupModule(torch.nn.Module):
             if all(rows.leaf is None or rows.leaf.grad is None for rows in fetch.rows)
         ]
 
-    def take_gradients(self) -> dict[int, tuple[Table, list[np.ndarray], list[np.ndarray]]]:
-        """By table number: the table, and keys and gradients of each lookup since the last call."""
-        gradients: dict[int, tuple[Table, list[np.ndarray], list[np.ndarray]]] = {}
-        for fetch in self._recorded:
-            for rows in fetch.rows:
-                if rows.leaf is None or rows.leaf.grad is None:
-                    continue
-                grad = rows.leaf.grad.to("cpu", torch.float32).contiguous().numpy()
-                for part in rows.parts:
-                    if part.distinct.size == 0:
-                        continue
-                    found = gradients.setdefault(part.table.id, (part.table, [], []))
-                    found[1].append(part.distinct)
-                    found[2].append(grad[part.first_row : part.first_row + part.distinct.size])
+    def take_gradients(self, weight: float, element_type: str) -> list[CallPart]:
+        """The gradients times the weight, of all lookups since the last call, for Session.push."""
+        found = [
+            (rows.distinct, gradient)
+            for fetch in self._recorded
+            for rows in fetch.rows
+            for gradient in [rows.gradient()]
+            if gradient is not None
+        ]
         self._recorded.clear()
-        return gradients
+        if weight != 1.0:
+            found = [(rows, gradient * np.float32(weight)) for rows, gradient in found]
+        tables = [table.id for rows, _ in found for table in rows.tables]
+        if len(set(tables)) == len(tables):
+            return [rows.part(gradient, element_type) for rows, gradient in found]
+        # Several lookups of a table: its keys may repeat.
+        joined: dict[Table, list[tuple[np.ndarray, np.ndarray]]] = {}
+        for rows, gradient in found:
+            for table, some in rows.ranges():
+                joined.setdefault(table, []).append((rows.keys[some], gradient[some]))
+        return [
+            push_item(
+                table,
+                np.concatenate([keys for keys, _ in parts]),
+                np.concatenate([values for _, values in parts]),
+                element_type=element_type,
+            )
+            for table, parts in sorted(joined.items(), key=lambda entry: entry[0].id)
+        ]
 
     def forget(self) -> None:
         """Drops what has been recorded."""

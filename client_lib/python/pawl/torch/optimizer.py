@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import warnings
 from typing import Any, Callable, Optional, Sequence
@@ -9,9 +10,13 @@ from typing import Any, Callable, Optional, Sequence
 import numpy as np
 import torch
 
-from pawl import client as client_module, errors, job as job_module, specs
-from pawl.client import Client, Item, Table
+from pawl import errors, job as job_module, specs
+from pawl.client import Client
 from pawl.futures import Future
+from pawl.items import CallPart, Item, TensorsPart, assign_item, pull_item
+from pawl.rank import Rank
+from pawl.session import Session
+from pawl.table import Table
 from pawl.torch.lookup import LookupModule, TableHandle
 
 
@@ -38,27 +43,11 @@ def _trained_modules(model: torch.nn.Module) -> list[LookupModule]:
     return modules
 
 
-def _sparse_items(modules: list[LookupModule], weight: float, element_type: str) -> list[Item]:
-    """The gradients of all lookups, table by table in the order in which modules declare them."""
-    items = []
-    for module in modules:
-        gradients = module.take_gradients()
-        for number in sorted(gradients):
-            table, keys, values = gradients[number]
-            is_one = len(keys) == 1
-            joined = values[0] if is_one else np.concatenate(values)
-            if weight != 1.0:
-                joined = joined * np.float32(weight)
-            items.append(
-                client_module.push_item(
-                    table,
-                    keys[0] if is_one else np.concatenate(keys),
-                    joined,
-                    distinct=is_one,
-                    element_type=element_type,
-                )
-            )
-    return items
+def _row_gradients(
+    modules: list[LookupModule], weight: float, element_type: str
+) -> list[CallPart]:
+    """The gradients of all lookups, in the order in which modules declare their tables."""
+    return [part for module in modules for part in module.take_gradients(weight, element_type)]
 
 
 # Servers take no rate of 0, which warm-ups begin with and decays end at. This one changes no weight
@@ -120,6 +109,20 @@ def table_name(parameter: str) -> str:
 _ASSIGNED = specs.dense_spec("pawl.torch/assigned", (1,), specs.Replace(), specs.Constant(0.0))
 
 
+@dataclasses.dataclass
+class _Coming:
+    """Parameters of a step on their way, pulled by a rank."""
+
+    session: Session
+    step: int
+    pull: Future[Any]
+    values: np.ndarray
+
+    def is_good(self) -> bool:
+        """False: the rank has left this process, which ends its calls."""
+        return self.session.is_open
+
+
 class _Dense:
     """A model's own parameters as dense tables."""
 
@@ -136,9 +139,9 @@ class _Dense:
         self._assigned: Optional[Table] = None
         self._is_assigned = np.zeros(1, np.float32)
         self._step = -1
-        self._coming: Optional[tuple[int, Future[Any], list[np.ndarray]]] = None
+        self._coming: Optional[_Coming] = None
         # The parameters of step _step.
-        self._values: list[np.ndarray] = []
+        self._values: list[torch.Tensor] = []
 
     def create(self, client: Client) -> None:
         """Creates the tables, in the parameters' order."""
@@ -157,7 +160,7 @@ class _Dense:
             self.tables.append(client.create(spec).wait())
         self._assigned = client.create(_ASSIGNED).wait()
 
-    def assign(self, client: Client, session: client_module.Session) -> None:
+    def assign(self, client: Client, session: Session) -> None:
         """Sets the parameters and rows to the model's values. Rank 0, in the job's first step."""
         if self.tables:
             session.assign(self.values()).wait()
@@ -165,17 +168,17 @@ class _Dense:
             handle.assign_initial(client, session)
         assert self._assigned is not None
         one = np.ones(1, np.float32)
-        session.assign([client_module.assign_item(self._assigned, None, one)]).wait()
+        session.assign([assign_item(self._assigned, None, one)]).wait()
 
     def forget_initial(self) -> None:
         """Frees what only the first step needs, once it has ended."""
         for handle in self._handles:
             handle.initial = None
 
-    def ask(self, session: client_module.Session) -> Future[Any]:
+    def ask(self, session: Session) -> Future[Any]:
         """Asks whether rank 0 has set the parameters; see is_assigned."""
         assert self._assigned is not None
-        item = client_module.pull_item(self._assigned, None, out=self._is_assigned)
+        item = pull_item(self._assigned, None, out=self._is_assigned)
         return session.pull([item])
 
     def is_assigned(self) -> bool:
@@ -185,62 +188,70 @@ class _Dense:
     def values(self) -> list[Item]:
         """The model's present values, to assign."""
         return [
-            client_module.assign_item(
+            assign_item(
                 table, None, _copy(parameter), slots=getattr(parameter, SLOTS_ATTRIBUTE, None)
             )
             for table, (_, parameter) in zip(self.tables, self._named)
         ]
 
-    def gradients(self, weight: float, element_type: str) -> list[Item]:
+    def gradients(self, weight: float, element_type: str) -> list[CallPart]:
         """Copies of the gradients, which the program may change meanwhile."""
-        items = []
-        for table, (_, parameter) in zip(self.tables, self._named):
-            if parameter.grad is None:
-                continue
-            gradient = _copy(parameter.grad)
-            if weight != 1.0:
-                gradient *= np.float32(weight)
-            items.append(
-                client_module.push_item(table, None, gradient, element_type=element_type)
-            )
-        return items
-
-    def start_pull(self, session: client_module.Session, step: int) -> None:
-        """Fetches the parameters of a step, unless they are here or on their way."""
-        if self._coming is not None and self._coming[0] == step:
-            return
-        values = [np.empty(table.shape, np.float32) for table in self.tables]
-        items = [
-            client_module.pull_item(table, None, out=out)
-            for table, out in zip(self.tables, values)
+        found = [
+            (table, parameter.grad.detach().to(torch.float32).reshape(-1))
+            for table, (_, parameter) in zip(self.tables, self._named)
+            if parameter.grad is not None
         ]
-        if not items:
-            # Any pull tells that the mode lets the rank begin its step.
-            assert self._assigned is not None
-            items = [client_module.pull_item(self._assigned, None)]
-        self._coming = (step, session.pull(items, step=step), values)
+        if not found:
+            return []
+        flat = [gradient for _, gradient in found]
+        if len({gradient.device for gradient in flat}) > 1:
+            flat = [gradient.cpu() for gradient in flat]
+        copy = torch.cat(flat).cpu().numpy()
+        if weight != 1.0:
+            copy *= np.float32(weight)
+        return [TensorsPart([table for table, _ in found], copy, element_type)]
 
-    def start(
-        self, session: client_module.Session, step: int, reuse: bool
-    ) -> Optional[Future[Any]]:
+    def to_pull(self, step: int) -> Optional[tuple[CallPart, np.ndarray]]:
+        """What to pull for a step; None: it is here or on its way. See on_pull."""
+        if self._coming is not None and self._coming.step == step and self._coming.is_good():
+            return None
+        if self.tables:
+            values = np.empty(sum(table.size for table in self.tables), np.float32)
+            return TensorsPart(self.tables, values), values
+        # Any pull tells that the mode lets the rank begin its step.
+        assert self._assigned is not None
+        return pull_item(self._assigned, None), np.empty(0, np.float32)
+
+    def on_pull(
+        self, session: Session, step: int, pull: Future[Any], values: np.ndarray
+    ) -> None:
+        """`pull` fetches what to_pull has returned."""
+        self._coming = _Coming(session, step, pull, values)
+
+    def start(self, session: Session, step: int, reuse: bool) -> Optional[Future[Any]]:
         """As StepPart.start. `reuse`: the parameters of a step never change."""
         if reuse and self._step == step:
             return None
-        self.start_pull(session, step)
+        wanted = self.to_pull(step)
+        if wanted is not None:
+            part, values = wanted
+            self.on_pull(session, step, session.pull([part], step=step), values)
         assert self._coming is not None
-        return self._coming[1]
+        return self._coming.pull
 
     def load(self, step: int) -> None:
         """Puts the step's parameters into the model: a rank's kept state may have replaced them."""
-        if self._coming is not None and self._coming[0] == step:
-            _, future, self._values = self._coming
-            self._coming = None
-            future.wait()
+        if self._coming is not None and self._coming.step == step:
+            coming, self._coming = self._coming, None
+            coming.pull.wait()
+            flat = torch.from_numpy(coming.values).split([table.size for table in self.tables])
+            self._values = [
+                some.view(parameter.shape) for some, (_, parameter) in zip(flat, self._named)
+            ]
             self._step = step
         with torch.no_grad():
             for (_, parameter), value in zip(self._named, self._values):
-                parameter.copy_(torch.from_numpy(value).view(parameter.shape))
-
+                parameter.copy_(value)
 
 
 def _copy(tensor: torch.Tensor) -> np.ndarray:
@@ -326,13 +337,13 @@ class Optimizer(torch.optim.Optimizer):
                 loss = closure()
         job = self.job
         self._rates.check([group["lr"] for group in self.param_groups])
-        items = _sparse_items(self._lookups, job.gradient_weight, self._element_type)
+        parts = _row_gradients(self._lookups, job.gradient_weight, self._element_type)
         session = job.hosted_session()
         if self._dense is not None:
-            items += self._dense.gradients(job.gradient_weight, self._element_type)
-        job.end_step(items)
+            parts += self._dense.gradients(job.gradient_weight, self._element_type)
+        job.end_step(parts)
         if self._dense is not None and job.mode == "SYNC":
-            self._dense.start_pull(session, job.next_step)
+            self._dense.start(session, job.next_step, reuse=True)
         if loss is not None:
             job.report_loss(float(loss))
         return loss
@@ -347,7 +358,7 @@ class Optimizer(torch.optim.Optimizer):
         """Lets schedulers of torch set the learning rates of each step. Job.steps calls this."""
         self._rates.schedulers = list(schedulers)
 
-    def _push_rates(self, session: client_module.Session, step: int) -> None:
+    def _push_rates(self, session: Session, step: int) -> None:
         rates: dict[Table, float] = {}
         for handles, lr in zip(self._handles, self._rates.changed_at(step)):
             if lr is None:
@@ -361,7 +372,7 @@ class Optimizer(torch.optim.Optimizer):
         if rates:
             session.set_learning_rates(rates)
 
-    def start(self, job: job_module.Job, rank: job_module.Rank) -> Optional[Future[Any]]:
+    def start(self, job: job_module.Job, rank: Rank) -> Optional[Future[Any]]:
         """Creates the tables, once, and fetches the parameters of the rank's step."""
         if not self._has_tables:
             # All processes create all tables in this order, so that these have the same numbers.
@@ -381,14 +392,14 @@ class Optimizer(torch.optim.Optimizer):
             return self._dense.start(rank.session, rank.step, reuse=job.mode == "SYNC")
         # Any row tells that the mode lets the rank begin its step: lookups wait only briefly then.
         table = self._lookups[0].handles[0].table(job.client)
-        return rank.session.pull([client_module.pull_item(table, [0])], step=rank.step)
+        return rank.session.pull([pull_item(table, [0])], step=rank.step)
 
-    def is_ready(self, job: job_module.Job, rank: job_module.Rank) -> bool:
+    def is_ready(self, job: job_module.Job, rank: Rank) -> bool:
         """Whether rank 0 has set the parameters, where the rank would not wait for it otherwise."""
         waits = rank.step == 0 and rank.number != 0 and job.mode != "SYNC"
         return not waits or self._dense is None or self._dense.is_assigned()
 
-    def begin(self, job: job_module.Job, rank: job_module.Rank) -> None:
+    def begin(self, job: job_module.Job, rank: Rank) -> None:
         """Before a batch: the parameters of its step."""
         if rank.step >= job.begin_at:
             self._rates.advance(
@@ -407,11 +418,23 @@ class Optimizer(torch.optim.Optimizer):
         self._dense.forget_initial()
         self._dense.load(rank.step)
 
-    def prefetch(self, job: job_module.Job, rank: job_module.Rank, step: int, wanted: Any) -> None:
-        """The rank's next batch needs these: {module: inputs}."""
-        del job
-        for module, inputs in wanted.items():
-            module.prefetch(inputs, rank.session, step)
+    def prefetch(self, job: job_module.Job, rank: Rank, step: int, wanted: Any) -> None:
+        """The rank's next batch needs these: {module: inputs}. Pulls everything in one call."""
+        fetches = [module.prefetch(inputs, rank.session, step) for module, inputs in wanted.items()]
+        parts = [part for fetch in fetches for part in fetch.parts()]
+        if not parts:
+            return
+        dense = None
+        if self._dense is not None and job.mode == "SYNC":
+            dense = self._dense.to_pull(step)
+        pull: Future[Any] = rank.session.pull(
+            parts if dense is None else parts + [dense[0]], step=step
+        )
+        for fetch in fetches:
+            fetch.pull = pull
+        if dense is not None:
+            assert self._dense is not None
+            self._dense.on_pull(rank.session, step, pull, dense[1])
 
     def forget(self, job: job_module.Job) -> None:
         """The step has ended without step()."""
@@ -452,9 +475,9 @@ class SparseOptimizer:
 
     def step(self) -> None:
         """Pushes the gradients since the last step(), once those of that one are applied."""
-        items = _sparse_items(self._lookups, 1.0, self._element_type)
+        parts = _row_gradients(self._lookups, 1.0, self._element_type)
         self.wait()
-        self._pushing = self._client.free_running.push(items) if items else None
+        self._pushing = self._client.free_running.push(parts) if parts else None
 
     def wait(self) -> None:
         """Waits until the servers have applied the last step()."""

@@ -16,8 +16,10 @@ from typing import Any, Mapping, Optional
 import numpy as np
 import torch
 
-from pawl import client as client_module, errors, job as job_module
-from pawl.client import Client, Table
+from pawl import errors, job as job_module
+from pawl.client import Client
+from pawl.items import assign_item
+from pawl.table import Table
 from pawl.torch.lookup import InitialRows, LookupModule
 from pawl.torch.optimizer import (
     SLOTS_ATTRIBUTE,
@@ -195,6 +197,6 @@ def _assign_dense(parameters: Mapping[str, torch.nn.Parameter], client: Client) 
             continue
         slots = getattr(parameter, SLOTS_ATTRIBUTE, None)
         value = parameter.detach().to("cpu", torch.float32).contiguous().numpy()
-        items.append(client_module.assign_item(table, None, value, slots=slots))
+        items.append(assign_item(table, None, value, slots=slots))
     if items:
         client.free_running.assign(items).wait()

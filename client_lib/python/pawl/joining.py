@@ -1,0 +1,125 @@
+"""How a training program joins its job, and leaves it at its end."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import sys
+import threading
+import traceback
+from typing import Any, Optional
+
+from pawl import _abi, errors, job as job_module
+from pawl.client import Client
+from pawl.cluster import LocalCluster
+from pawl.job import RESTART_S, Job
+from pawl.job_settings import JobSettings
+from pawl.worker_folder import WorkerFolder
+
+# How long a rank's step may take, unless pawl.init or PAWL_STEP_TIMEOUT_S says otherwise.
+_STEP_TIMEOUT_S = 600.0
+
+
+def init(
+    scheduler: Optional[str] = None,
+    *,
+    job: Optional[JobSettings] = None,
+    step_timeout: Optional[float] = None,
+    **options: Any,
+) -> Job:
+    """Joins the job as a worker; `pawl run` starts programs that call it.
+
+    Args:
+      scheduler: its host:port; default: the environment's PAWL_SCHEDULER.
+      job: settings that the job must have. `pawl run` starts the job with them. Without a
+        scheduler, this process starts a server of its own, and is the only worker; both end with
+        it.
+      step_timeout: seconds that one iteration of the loop may take before its stacks are logged
+        and `pawl run` restarts it; default: PAWL_STEP_TIMEOUT_S, or 600. Other ranks wait for two
+        minutes more, also for this process to set up its model.
+      **options: further arguments of pawl.Client.
+
+    The environment's PAWL_WORKER_DIR, if set, is a folder of this worker's own. A process that is
+    restarted with it gets its ranks back at once, not after its lease has expired.
+    """
+    if job_module.has_open():
+        raise errors.FailedPreconditionError(
+            "pawl.init() has been called; its job is pawl.job.current()"
+        )
+    if job is not None:
+        job.write_if_asked()
+    options.setdefault("tune_process", True)
+    if step_timeout is None:
+        step_timeout = os.environ.get("PAWL_STEP_TIMEOUT_S", _STEP_TIMEOUT_S)  # type: ignore
+    step_timeout = _seconds_of(step_timeout)
+    options.setdefault("call_timeout", step_timeout + RESTART_S)
+    options.setdefault("description", "%s:%d" % (os.uname().nodename, os.getpid()))
+    folder = WorkerFolder.from_environment()
+    if folder is not None:
+        options.setdefault("node", folder.previous_node())
+    cluster = None
+    if job is not None and not (scheduler or os.environ.get("PAWL_SCHEDULER")):
+        cluster = LocalCluster(job=job.by_path())
+        scheduler = cluster.scheduler
+    joined = Job(Client(scheduler, worker=True, **options), step_timeout, cluster)
+    if job is not None:
+        try:
+            job.check(joined.client.job)
+        except errors.Error:
+            joined.close()
+            raise
+    job_module.set_current(joined)
+    if folder is not None:
+        description = joined.client.describe()
+        folder.write_node(description["node"], int(description["job_id"]), options["node"][2])
+    failed = _watch_for_exceptions(joined)
+    _leave_on_sigterm()
+
+    def at_exit() -> None:
+        if not _abi.is_forked() and not failed and joined.is_trained and not joined.is_finished:
+            try:
+                joined.finish()
+            except errors.CancelledError:
+                pass
+            except errors.Error:
+                traceback.print_exc()
+                sys.stderr.flush()
+                # An exception would not change the exit code here.
+                os._exit(1)
+
+    atexit.register(at_exit)
+    return joined
+
+
+def _seconds_of(text: Any) -> float:
+    try:
+        seconds = float(text)
+    except (TypeError, ValueError):
+        seconds = 0.0
+    if not 0 < seconds < 1e6:
+        raise errors.InvalidArgumentError(
+            "the step timeout is %r; it must be above 0 and below 1e6 seconds" % text
+        )
+    return seconds
+
+
+def _leave_on_sigterm() -> None:
+    """Ends the program as an exception does, so that its ranks go to others at once."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if is_main and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+
+
+def _watch_for_exceptions(job: Job) -> list[BaseException]:
+    """A list that gets the exception that ends the program."""
+    failed: list[BaseException] = []
+    previous = sys.excepthook
+
+    def hook(kind: Any, error: BaseException, trace: Any) -> None:
+        failed.append(error)
+        previous(kind, error, trace)
+        job.on_exception(error)
+
+    sys.excepthook = hook
+    return failed

@@ -1,0 +1,83 @@
+"""pawl.JobSettings: in a process of its own, under `pawl run`, and against a job that runs."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import pawl
+
+PROGRAM = """
+import json, pathlib, sys
+import numpy as np
+import pawl
+
+print("before init")
+job = pawl.init(job=pawl.JobSettings(
+    mode="BOUNDED", staleness=2, seed=9, durability="MEMORY", logical_workers=2,
+    others={"partitions": 8}))
+table = job.client.table("t", dim=1, optimizer=pawl.SGD(1.0))
+for batch in job.steps(pawl.data.Arrays(np.arange(40), batch_size=10)):
+    job.end_step([])
+pathlib.Path(sys.argv[1]).write_text(json.dumps(job.client.job))
+"""
+
+
+class SettingsTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.program = os.path.join(self.folder.name, "program.py")
+        self.result = os.path.join(self.folder.name, "result.json")
+        pathlib.Path(self.program).write_text(PROGRAM, encoding="utf-8")
+
+    def run_program(self, *command):
+        environment = {k: v for k, v in os.environ.items() if k != "PAWL_SCHEDULER"}
+        ended = subprocess.run(
+            [sys.executable, *command, self.program, self.result],
+            cwd=self.folder.name,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)
+
+    def assert_has_settings(self):
+        job = json.loads(pathlib.Path(self.result).read_text(encoding="utf-8"))
+        self.assertEqual(job["consistency"], {"mode": "BOUNDED", "staleness": 2})
+        self.assertEqual(
+            [job[name] for name in ("seed", "durability", "logical_workers", "partitions")],
+            ["9", "MEMORY", 2, 8],
+        )
+
+    def test_program_without_a_scheduler_starts_the_job(self):
+        self.run_program()
+        self.assert_has_settings()
+
+    def test_pawl_run_starts_the_job_that_the_program_wants(self):
+        self.run_program("-m", "pawl", "run", "--servers=1", "--workers=2")
+        self.assert_has_settings()
+
+    def test_job_with_other_settings_is_refused_by_field(self):
+        with pawl.LocalCluster(job={"seed": 3, "consistency.mode": "ASYNC"}) as cluster:
+            with self.assertRaises(pawl.FailedPreconditionError) as raised:
+                pawl.init(cluster.scheduler, job=pawl.JobSettings(seed=4, mode="SYNC", replicas=1))
+            text = str(raised.exception)
+            self.assertIn("seed is 3, not 4", text)
+            self.assertIn("consistency.mode is ASYNC, not SYNC", text)
+            self.assertNotIn("replicas is", text)
+            settings = pawl.JobSettings(seed=3, mode="ASYNC", elastic=False, others={"replicas": 1})
+            with pawl.init(cluster.scheduler, job=settings) as job:
+                self.assertEqual(job.mode, "ASYNC")
+
+    def test_setting_that_is_given_twice_is_refused(self):
+        with self.assertRaisesRegex(ValueError, "seed twice"):
+            pawl.JobSettings(seed=1, others={"seed": 2}).by_path()
+
+
+if __name__ == "__main__":
+    unittest.main()
