@@ -15,6 +15,7 @@ from pawl.job_settings import SETTINGS_FILE_VARIABLE
 
 USAGE = """\
 Usage: pawl run [--servers=N] [--workers=N] [--set=PATH=VALUE]... [FLAG...] PROGRAM.py [ARG...]
+       pawl node --scheduler=HOST:PORT [--servers=N] [--workers=N] [FLAG...] [PROGRAM.py [ARG...]]
        pawl demo
        pawl COMMAND [FLAG...]
 
@@ -22,6 +23,8 @@ Usage: pawl run [--servers=N] [--workers=N] [--set=PATH=VALUE]... [FLAG...] PROG
            with this Python, and pawl.init() in it joins the job. What dies is restarted.
            `pawl run --help` shows the flags. A program that passes pawl.JobSettings to
            pawl.init is first run up to there, for the job's settings.
+  node     starts the servers and workers of this machine for a scheduler that may run elsewhere,
+           and restarts those that die; for launchers that start one command on each machine.
   demo     trains a small table on a cluster that it starts and ends.
   COMMAND  any other command of pawlctl, such as status, tables or checkpoint; `pawl help` lists
            them.
@@ -33,11 +36,11 @@ def _exec(*arguments: str) -> NoReturn:
     os.execv(program, [program, *arguments])
 
 
-def _run(arguments: list[str]) -> NoReturn:
+def _run(command: str, arguments: list[str]) -> NoReturn:
     """Puts `-- PYTHON` before the program."""
     for place, word in enumerate(arguments):
         if word == "--":
-            _exec("run", *arguments)
+            _exec(command, *arguments)
         # Not the value of a flag, as in `--servers 2`.
         is_program = os.path.isfile(word) and os.access(word, os.X_OK) or shutil.which(word)
         if not word.startswith("-") and (word.endswith(".py") or is_program):
@@ -92,8 +95,8 @@ def main() -> int:
         return 0 if arguments else 2
     if arguments[0] == "demo":
         return _demo()
-    if arguments[0] == "run":
-        _run(arguments[1:])
+    if arguments[0] in ("run", "node"):
+        _run(arguments[0], arguments[1:])
     _exec(*arguments)
 
 
