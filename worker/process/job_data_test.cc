@@ -21,8 +21,8 @@ std::string Write(const std::string& name, const std::string& label) {
 Job JobWith(const std::string& train, const std::string& eval) {
   Job job;
   job.mutable_data()->set_format(LIBSVM);
-  job.mutable_data()->set_train(train);
-  job.mutable_data()->set_eval(eval);
+  job.mutable_data()->add_train(train);
+  if (!eval.empty()) job.mutable_data()->add_eval(eval);
   job.mutable_model()->mutable_logistic_regression();
   return job;
 }
@@ -40,6 +40,16 @@ TEST(JobDataTest, EvaluationDataMayUseTheRemainingMemory) {
   const auto data = LoadJobData(JobWith(train, eval), 2 * needed);
   ASSERT_TRUE(data.ok()) << data.status();
   EXPECT_EQ(data->train->size(), 2000u);
+  EXPECT_EQ(data->eval->size(), 2000u);
+}
+
+TEST(JobDataTest, GlobsAndListsNameSeveralFiles) {
+  Write("day_1", "0"), Write("day_2", "0");
+  const auto data =
+      LoadJobData(JobWith(absl::StrCat(testing::TempDir(), "/day_*"), Write("eval", "0")),
+                  MachineMemoryBytes());
+  ASSERT_TRUE(data.ok()) << data.status();
+  EXPECT_EQ(data->train->size(), 4000u);
   EXPECT_EQ(data->eval->size(), 2000u);
 }
 

@@ -10,6 +10,7 @@
 #include "client_lib/base/half.h"
 #include "client_lib/base/partitioner.h"
 #include "client_lib/base/status_macros.h"
+#include "client_lib/job/data_files.h"
 #include "client_lib/job/job_file.h"
 #include "worker/data/batch_assembler.h"
 #include "worker/data/dataset.h"
@@ -65,8 +66,9 @@ absl::StatusOr<ReferenceResult> TrainReference(const Job& job) {
     return absl::UnimplementedError("the reference has no backup workers");
   if (job.evaluation().has_early_stopping())
     return absl::UnimplementedError("the reference does not stop early");
-  PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<Dataset> data,
-                        Dataset::Load(job.data(), job.data().train()));
+  PAWL_ASSIGN_OR_RETURN(const std::vector<std::string> files,
+                        ExpandDataFiles("data.train", job.data().train(), job.data().format()));
+  PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<Dataset> data, Dataset::Load(job.data(), files));
   PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, OpenDevice("cpu"));
   PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<TrainingModel> model,
                         TrainingModel::Create(job, data->shape(), *device));
