@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
+#include "worker/data/batch_assembler.h"
 #include "worker/data/readers/byte_source.h"
 #include "worker/data/readers/csv_features.h"
 #include "worker/data/readers/csv_reader.h"
@@ -13,6 +14,24 @@
 
 namespace pawl {
 namespace {
+
+class MemoryRankBatches final : public RankBatches {
+ public:
+  MemoryRankBatches(const SampleStore& store, const Sampler& sampler, uint32_t rank,
+                    std::optional<KeyOrder> order)
+      : sampler_(sampler), rank_(rank), assembler_(store, order) {}
+
+  absl::Status Assemble(uint64_t step, Batch* batch) override {
+    sampler_.Indices(sampler_.PositionOf(step), rank_, &indices_);
+    return assembler_.Assemble(indices_, batch);
+  }
+
+ private:
+  const Sampler& sampler_;
+  const uint32_t rank_;
+  BatchAssembler assembler_;
+  std::vector<uint64_t> indices_;
+};
 
 absl::Status CheckLibsvmFields(uint32_t fields) {
   if (fields <= SampleStore::kMaxFields) return absl::OkStatus();
@@ -96,6 +115,12 @@ absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Load(const Data& spec,
                      options.shape->numeric_count, " and ", options.shape->field_count));
   }
   return dataset;
+}
+
+std::unique_ptr<RankBatches> Dataset::OpenRank(const Sampler& sampler, uint32_t rank,
+                                               uint64_t /*end_step*/,
+                                               std::optional<KeyOrder> order) const {
+  return std::make_unique<MemoryRankBatches>(store_, sampler, rank, order);
 }
 
 LabelSummary Dataset::labels() const {

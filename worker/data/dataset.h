@@ -14,6 +14,8 @@
 #include "worker/data/batch.h"
 #include "worker/data/readers/sample_reader.h"
 #include "worker/data/sample_store.h"
+#include "worker/data/sampler.h"
+#include "worker/data/training_data.h"
 
 namespace pawl {
 
@@ -39,7 +41,7 @@ struct DatasetOptions {
 //                                                  {.shape = train->shape()}));
 //
 // Immutable, hence thread-safe.
-class Dataset {
+class Dataset final : public TrainingData {
  public:
   // Reads the plain, gzip or zstd files, one after another, as spec.format says, ignoring
   // spec.train and spec.eval. NOT_FOUND naming a missing file; INVALID_ARGUMENT naming file, line
@@ -54,17 +56,20 @@ class Dataset {
   }
 
   // Number of samples, at least 1.
-  uint64_t size() const { return store_.size(); }
-  const DataShape& shape() const { return store_.shape; }
+  uint64_t size() const override { return store_.size(); }
+  const DataShape& shape() const override { return store_.shape; }
+  // For a BatchAssembler.
+  const SampleStore& store() const { return store_; }
   uint64_t distinct_keys() const { return store_.keys().size(); }
   LabelSummary labels() const;
+  // The batches that the sampler says, in the sampler's order.
+  std::unique_ptr<RankBatches> OpenRank(const Sampler& sampler, uint32_t rank, uint64_t end_step,
+                                        std::optional<KeyOrder> order) const override;
   // The malformed samples that were skipped.
   const BadSamples& bad_samples() const { return bad_samples_; }
   uint64_t memory_bytes() const { return store_.memory_bytes(); }
 
  private:
-  friend class BatchAssembler;
-
   explicit Dataset(const DatasetOptions& options)
       : store_(options.max_bytes), bad_samples_(options.max_bad_samples) {}
 

@@ -14,8 +14,8 @@
 namespace pawl {
 
 // With interned keys (a data set), keys are stored once and an entry is the number of its key, so
-// that a batch's distinct keys are found without hashing. Without (a window of streamed data, of
-// which every sample is used once), an entry is its key: parsing is faster then.
+// that a batch's distinct keys are found without hashing. Otherwise an entry is its key. That is
+// faster for a window of streamed data, which uses every sample once.
 //
 // Exactly one of numerics and pixels is used if shape.numeric_count > 0. Samples have either one
 // entry of weight 1 in every field (sample_begin is empty, and sample s has the entries [s *

@@ -280,7 +280,7 @@ TEST(RankTrainerTest, EvaluationSeesEveryEarlierPush) {
   const auto parameters = cluster.servers_->parameters();
   std::map<uint32_t, ReportEvaluationRequest> by_rank;
   for (const auto& report : cluster.rendezvous_->reports()) by_rank[report.rank()] = report;
-  BatchAssembler assembler(*cluster.eval_);
+  BatchAssembler assembler(cluster.eval_->store());
   for (uint32_t rank = 0; rank < 2; ++rank) {
     Batch batch;
     ASSERT_TRUE(assembler.AssembleRange(EvaluationShard(4, rank, 2), &batch).ok());

@@ -27,8 +27,7 @@ class CsvReader final : public SampleReader {
                                                          const std::string& name,
                                                          const CsvSpec& spec);
   // Reads records from the midst of a file, which begins with `head` (at least its first record).
-  // `lines_before`: the lines of the file before the source's first one. REQUIRES: lines_before >
-  // 0.
+  // `lines_before`: the lines of the file before the source's first one.
   static absl::StatusOr<std::unique_ptr<CsvReader>> OpenBehind(absl::string_view head,
                                                                ByteSource& source,
                                                                const std::string& name,

@@ -44,8 +44,8 @@ class BadSamples {
 
   explicit BadSamples(uint64_t limit = 0) : limit_(limit) {}
 
-  // Counts samples, of which `example` is one. Returns the first example once they exceed the
-  // limit.
+  // Counts samples; `example` describes one of them. Returns the first example once they exceed
+  // the limit.
   absl::Status Add(uint64_t count, const std::string& example);
 
   uint64_t count() const { return count_; }

@@ -4,7 +4,7 @@
 //
 // Leaves DIR/part-0000.tsv and so on. Every sample has a label, 13 counts, some of them empty, and
 // 26 categories. tsv: Criteo's own format, without a header line; csv: with a header line and
-// commas; libsvm: 39 pairs, of which 13 have the counts as values. The logarithm of a category is
+// commas; libsvm: 39 pairs; 13 have the counts as values. The logarithm of a category is
 // uniform, and the label depends on some categories. The same flags write the same bytes.
 #include <charconv>
 #include <cstdint>
