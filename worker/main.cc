@@ -1,6 +1,7 @@
 // pawl-worker: computes gradients for a job.
 //
 //   pawl-worker --scheduler=10.0.0.1:7000
+//   pawl-worker --make_index --job=clicks.pbtxt
 //
 // Joins the job that the scheduler runs, reads the job's data, and trains the logical workers that
 // the scheduler assigns to it until the job ends.
@@ -14,6 +15,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
+#include <iostream>
 #include <memory>
 #include <string>
 #include <system_error>
@@ -26,12 +28,14 @@
 #include "client_lib/base/clock.h"
 #include "client_lib/daemon/daemon.h"
 #include "client_lib/daemon/health_endpoint.h"
+#include "client_lib/job/job_file.h"
 #include "client_lib/security/security.h"
 #include "spdlog/spdlog.h"
 #include "worker/collective/open_collectives.h"
 #include "worker/device/cpu/openblas_kernels.h"
 #include "worker/device/open_device.h"
 #include "worker/process/interrupt.h"
+#include "worker/process/job_data.h"
 #include "worker/process/worker.h"
 
 ABSL_FLAG(
@@ -77,8 +81,20 @@ ABSL_FLAG(std::string, data_dir, "",
 ABSL_FLAG(
     uint64_t, max_data_bytes, 0,
     "memory limit of the job's data, including the evaluation data; a job with more fails with "
-    "the file's name. Default: the machine's memory. Set it where this worker shares its "
-    "machine or runs in a container with less");
+    "the file's name. Streamed data (data.window_samples) needs only its windows. Default: the "
+    "machine's memory or, if it is less, the limit of this process's control group. Set it where "
+    "this worker shares its machine");
+ABSL_FLAG(
+    uint64_t, max_rank_data_bytes, uint64_t{512} << 20,
+    "memory limit of the two windows of streamed data that each rank holds; a job with larger "
+    "ones fails. 0: only --max_data_bytes limits them");
+ABSL_FLAG(std::string, index_dir, "",
+          "an existing folder for the indexes of streamed data, which are made where they are "
+          "missing. Default: each index is beside its file");
+ABSL_FLAG(bool, make_index, false,
+          "instead of joining a job: make the indexes of the streamed data that --job names where "
+          "they are missing or outdated, and print the data's identity (data.data_id)");
+ABSL_FLAG(std::string, job, "", "with --make_index: the job file");
 ABSL_FLAG(int, connect_timeout_s, 300,
           "how long to try to reach the scheduler, and to wait for the job's servers");
 ABSL_FLAG(
@@ -97,7 +113,8 @@ namespace {
 constexpr char kUsage[] =
     "computes gradients for a job.\n\n"
     "  pawl-worker --scheduler=HOST:PORT [--tls_dir=FOLDER] [--data_dir=FOLDER] "
-    "[--device=cpu|cuda:N]\n\n"
+    "[--device=cpu|cuda:N]\n"
+    "  pawl-worker --make_index --job=FILE [--index_dir=FOLDER]\n\n"
     "Joins the job that the scheduler runs, reads the job's data files (their paths must be valid\n"
     "on this machine), trains the logical workers that the scheduler assigns to it, and ends with\n"
     "the job. The job starts when as many workers have joined as pawl-scheduler's --workers says;\n"
@@ -176,9 +193,20 @@ int Report(const WorkerOutcome& outcome) {
   std::abort();
 }
 
+// Prints "data_id: ..." for pawlctl and for people.
+int MakeIndex() {
+  absl::StatusOr<Job> job = ReadJobFile(absl::GetFlag(FLAGS_job));
+  if (!job.ok()) return UsageError(job.status().message());
+  const absl::StatusOr<std::string> id = MakeDataIndex(*job, absl::GetFlag(FLAGS_index_dir));
+  if (!id.ok()) return UsageError(id.status().message());
+  std::cout << "data_id: " << *id << std::endl;
+  return kExitDone;
+}
+
 int Main(int argc, char** argv) {
   RestartWithBetterOpenBlasKernels(argv);
   SetUpDaemon("pawl-worker", kUsage, argc, argv);
+  if (absl::GetFlag(FLAGS_make_index)) return MakeIndex();
   WorkerOptions options;
   options.scheduler = SchedulerAddress(absl::GetFlag(FLAGS_scheduler));
   if (options.scheduler.empty()) {
@@ -225,6 +253,8 @@ int Main(int argc, char** argv) {
                                    " is not an IP address or name"));
   }
   options.max_data_bytes = absl::GetFlag(FLAGS_max_data_bytes);
+  options.max_rank_data_bytes = absl::GetFlag(FLAGS_max_rank_data_bytes);
+  options.index_dir = absl::GetFlag(FLAGS_index_dir);
   if (absl::GetFlag(FLAGS_connect_timeout_s) < 1)
     return UsageError("--connect_timeout_s must be at least 1");
   options.connect_timeout = std::chrono::seconds(absl::GetFlag(FLAGS_connect_timeout_s));

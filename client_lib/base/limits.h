@@ -52,6 +52,11 @@ inline constexpr uint32_t kMaxClasses = kMaxLayerWidth;
 inline constexpr int kMaxCsvColumns = 1024;
 // data.libsvm_fields, and the fields of a CSV file.
 inline constexpr uint32_t kMaxFields = 4096;
+// data.window_samples: a logical worker holds two windows.
+inline constexpr uint64_t kMaxWindowSamples = uint64_t{1} << 24;
+// data.block_bytes. A block is read, and verified, as a whole.
+inline constexpr uint64_t kMinBlockBytes = 1024;
+inline constexpr uint64_t kMaxBlockBytes = uint64_t{64} << 20;
 // Every push is sent to each replica.
 inline constexpr uint32_t kMaxReplicas = 16;
 inline constexpr uint32_t kMaxCheckpointsKept = 1024;

@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
@@ -13,6 +15,7 @@
 #include "absl/strings/str_replace.h"
 #include "client_lib/base/limits.h"
 #include "client_lib/base/status_macros.h"
+#include "client_lib/job/data_files.h"
 
 namespace pawl {
 namespace {
@@ -47,7 +50,33 @@ absl::Status ValidateDataFile(const std::string& field, const std::string& path,
   return ValidateFile(absl::StrCat(field, " (labels)"), (images.parent_path() / labels).string());
 }
 
+// Where a column is found: by name or by position.
+absl::Status ValidateColumnPlace(const CsvSpec& csv, const CsvColumn& column,
+                                 const std::string& where) {
+  if (column.position() != 0 && !column.source().empty()) {
+    return Invalid(where, " has both source and position; leave one out");
+  }
+  if (column.position() != 0 && column.has_crossed()) {
+    return Invalid(where, ".position is set; a crossed feature has only crossed.columns");
+  }
+  if (column.position() > kMaxCsvColumns) {
+    return Invalid(where, ".position is ", column.position(), "; at most ", kMaxCsvColumns,
+                   " are possible");
+  }
+  if (csv.no_header() && column.position() == 0 && !column.has_crossed()) {
+    return Invalid(where, " has no position; without a header line (data.csv.no_header) columns ",
+                   "are found by their numbers, from 1");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ValidateCsv(const CsvSpec& csv, DataFeatures& features) {
+  if (csv.delimiter().size() > 1 || csv.delimiter() == "\"" || csv.delimiter() == "\n" ||
+      csv.delimiter() == "\r") {
+    return Invalid(
+        "data.csv.delimiter must be one byte that is neither a quote nor a line end, such as "
+        "\"\\t\"");
+  }
   if (csv.columns_size() == 0) {
     return Invalid(
         "data.csv.columns is empty; a CSV file needs a label column and at least one feature");
@@ -66,6 +95,7 @@ absl::Status ValidateCsv(const CsvSpec& csv, DataFeatures& features) {
                      column.name().empty() ? "" : absl::StrCat(" (", column.name(), ")"));
     if (column.name().empty())
       return Invalid(where, ".name is empty; set it to the column's name in the header line");
+    PAWL_RETURN_IF_ERROR(ValidateColumnPlace(csv, column, where));
     bool is_categorical = false;
     switch (column.kind_case()) {
       case CsvColumn::kLabel:
@@ -81,10 +111,14 @@ absl::Status ValidateCsv(const CsvSpec& csv, DataFeatures& features) {
                          column.numeric().scale(),
                          "; both must be finite, scale at least 0 (0 means 1)");
         }
+        if (!std::isfinite(column.numeric().missing()))
+          return Invalid(where, ".numeric.missing is not a finite number");
         ++features.numerics;
         break;
       case CsvColumn::kBucketized: {
         const CsvColumn::Bucketized& buckets = column.bucketized();
+        if (!std::isfinite(buckets.missing()))
+          return Invalid(where, ".bucketized.missing is not a finite number");
         if ((buckets.width() != 0) == (buckets.boundaries_size() > 0)) {
           return Invalid(where, ".bucketized: set either width or boundaries");
         }
@@ -155,12 +189,40 @@ absl::Status ValidateCsv(const CsvSpec& csv, DataFeatures& features) {
   return absl::OkStatus();
 }
 
+// The settings of streamed data.
+absl::Status ValidateStreaming(const Data& data) {
+  if (data.window_samples() == 0) {
+    if (data.block_bytes() == 0 && data.data_id().empty()) return absl::OkStatus();
+    return Invalid(data.block_bytes() != 0 ? "data.block_bytes" : "data.data_id",
+                   " is set, but data.window_samples is not; set it to stream the data");
+  }
+  if (data.window_samples() > kMaxWindowSamples) {
+    return Invalid("data.window_samples is ", data.window_samples(), "; at most ",
+                   kMaxWindowSamples, " are possible");
+  }
+  if (data.block_bytes() != 0 &&
+      (data.block_bytes() < kMinBlockBytes || data.block_bytes() > kMaxBlockBytes)) {
+    return Invalid("data.block_bytes is ", data.block_bytes(), "; it must be between ",
+                   kMinBlockBytes, " and ", kMaxBlockBytes, ", or 0 for the default");
+  }
+  if (data.format() == IDX)
+    return Invalid("data.window_samples is set, but IDX data cannot be streamed; leave it out");
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<DataFeatures> ValidateData(const Data& data) {
   DataFeatures features;
+  for (const std::string& path : data.train()) {
+    if (path.empty()) return Invalid("data.train has an empty entry; it must name a file");
+  }
+  for (const std::string& path : data.eval()) {
+    if (path.empty()) return Invalid("data.eval has an empty entry; it must name a file");
+  }
   if (data.train().empty())
-    return Invalid("data.train is empty; it must name the file with the training samples");
+    return Invalid("data.train is empty; it must name the files with the training samples");
+  PAWL_RETURN_IF_ERROR(ValidateStreaming(data));
   if (data.format() != CSV && data.has_csv()) {
     return Invalid("data.csv is set, but data.format is ", DataFormat_Name(data.format()),
                    "; set format: CSV");
@@ -191,9 +253,13 @@ absl::StatusOr<DataFeatures> ValidateData(const Data& data) {
 }
 
 absl::Status ValidateDataFiles(const Data& data) {
-  PAWL_RETURN_IF_ERROR(ValidateDataFile("data.train", data.train(), data.format()));
-  if (!data.eval().empty())
-    PAWL_RETURN_IF_ERROR(ValidateDataFile("data.eval", data.eval(), data.format()));
+  for (const auto& [field, paths] :
+       {std::pair("data.train", &data.train()), std::pair("data.eval", &data.eval())}) {
+    PAWL_ASSIGN_OR_RETURN(const std::vector<std::string> files,
+                          ExpandDataFiles(field, *paths, data.format()));
+    for (const std::string& file : files)
+      PAWL_RETURN_IF_ERROR(ValidateDataFile(field, file, data.format()));
+  }
   return absl::OkStatus();
 }
 

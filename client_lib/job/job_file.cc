@@ -129,8 +129,8 @@ void ResolvePaths(Job& job, const std::string& folder) {
     job.mutable_checkpoint()->set_dir(AbsoluteFolder(job.checkpoint().dir(), base));
   if (!job.has_data()) return;
   Data& data = *job.mutable_data();
-  if (!data.train().empty()) data.set_train(Absolute(data.train(), base));
-  if (!data.eval().empty()) data.set_eval(Absolute(data.eval(), base));
+  for (std::string& path : *data.mutable_train()) path = Absolute(path, base);
+  for (std::string& path : *data.mutable_eval()) path = Absolute(path, base);
 }
 
 absl::Status ApplyOverride(Job& job, absl::string_view override_text) {
@@ -182,7 +182,10 @@ absl::Status ApplyOverride(Job& job, absl::string_view override_text) {
     if (is_message) {
       const bool braces = !value.empty() && value.front() == '{';
       absl::StrAppend(&text, names[i], braces ? " " : " { ", value, braces ? "" : " }");
-    } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_STRING && !field->is_repeated()) {
+    } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_STRING &&
+               !(field->is_repeated() && absl::StartsWith(value, "["))) {
+      // An empty list.
+      if (field->is_repeated() && (value.empty() || value == "\"\"" || value == "''")) continue;
       const bool quoted = value.size() >= 2 && (value.front() == '"' || value.front() == '\'') &&
                           value.back() == value.front();
       absl::StrAppend(&text, names[i], ": ");

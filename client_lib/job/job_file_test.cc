@@ -82,8 +82,18 @@ TEST(JobFileTest, RelativePathsStartAtTheJobFilesFolder) {
   std::ofstream(folder / "flights.job") << kFlights;
   const auto job = ReadJobFile((folder / "flights.job").string());
   ASSERT_TRUE(job.ok()) << job.status();
-  EXPECT_EQ(job->data().train(), (folder / "train.libsvm").string());
-  EXPECT_EQ(job->data().eval(), "/data/eval.libsvm");
+  EXPECT_EQ(job->data().train(0), (folder / "train.libsvm").string());
+  EXPECT_EQ(job->data().eval(0), "/data/eval.libsvm");
+}
+
+TEST(JobFileTest, JsonFileMayNameOneFileWithoutAList) {
+  const auto one = ParseJsonJob(R"({"data": {"train": "a.csv"}})", "j.json");
+  ASSERT_TRUE(one.ok()) << one.status();
+  ASSERT_EQ(one->data().train_size(), 1);
+  EXPECT_EQ(one->data().train(0), "a.csv");
+  const auto two = ParseJsonJob(R"({"data": {"train": ["a.csv", "b.csv"]}})", "j.json");
+  ASSERT_TRUE(two.ok()) << two.status();
+  EXPECT_EQ(two->data().train_size(), 2);
 }
 
 TEST(JobFileTest, OverrideSetsANestedField) {
@@ -93,7 +103,13 @@ TEST(JobFileTest, OverrideSetsANestedField) {
   ASSERT_TRUE(ApplyOverride(job, "consistency.mode=ASYNC").ok());
   EXPECT_EQ(job.consistency().mode(), ASYNC);
   ASSERT_TRUE(ApplyOverride(job, "data.train=other file.libsvm").ok());
-  EXPECT_EQ(job.data().train(), "other file.libsvm");
+  ASSERT_EQ(job.data().train_size(), 1);
+  EXPECT_EQ(job.data().train(0), "other file.libsvm");
+  ASSERT_TRUE(ApplyOverride(job, "data.train=['a', 'b*.gz']").ok());
+  ASSERT_EQ(job.data().train_size(), 2);
+  EXPECT_EQ(job.data().train(1), "b*.gz");
+  ASSERT_TRUE(ApplyOverride(job, "data.eval=").ok());
+  EXPECT_TRUE(job.data().eval().empty());
   ASSERT_TRUE(ApplyOverride(job, "name=\"quoted\"").ok());
   EXPECT_EQ(job.name(), "quoted");
   ASSERT_TRUE(ApplyOverride(job, "batch_size=8192").ok());

@@ -50,6 +50,24 @@ TEST(JobsTest, FlightsDlrmJobReadsFlightsFiles) {
   EXPECT_EQ((*dataset)->shape().numeric_count, 1u);
 }
 
+TEST(JobsTest, CriteoJobReadsCriteoLines) {
+  const std::string path = std::string(std::getenv("TEST_TMPDIR")) + "/day_0";
+  std::string counts, categories;
+  for (int i = 0; i < 13; ++i) counts += i % 3 == 0 ? "\t" : "\t" + std::to_string(i * i);
+  for (int i = 0; i < 26; ++i)
+    categories += i % 5 == 0 ? "\t" : "\t68fd1e6" + std::to_string(i % 10);
+  std::ofstream(path) << "0" << counts << categories << "\n1" << counts << categories << "\n";
+  const Job job = ReadJob("criteo");
+  EXPECT_EQ(job.name(), "criteo");
+  EXPECT_GT(job.data().window_samples(), 0u);
+  const auto dataset = Dataset::Load(job.data(), path);
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  EXPECT_EQ((*dataset)->size(), 2u);
+  EXPECT_EQ((*dataset)->shape().numeric_count, 13u);
+  EXPECT_EQ((*dataset)->shape().field_count, 26u);
+  EXPECT_EQ((*dataset)->distinct_keys(), 26u);
+}
+
 TEST(JobsTest, FashionMnistJobHasPublishedNetwork) {
   const Job job = ReadJob("fashion-mnist");
   EXPECT_EQ(job.name(), "fashion-mnist");

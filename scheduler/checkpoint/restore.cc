@@ -74,6 +74,15 @@ absl::Status CheckFits(const Job& job, const CheckpointManifest& manifest) {
   PAWL_RETURN_IF_ERROR(same("data.keep_order", job.data().keep_order(), then.data().keep_order()));
   PAWL_RETURN_IF_ERROR(
       same("data.libsvm_fields", job.data().libsvm_fields(), then.data().libsvm_fields()));
+  PAWL_RETURN_IF_ERROR(
+      same("data.window_samples", job.data().window_samples(), then.data().window_samples()));
+  PAWL_RETURN_IF_ERROR(
+      same("data.block_bytes", job.data().block_bytes(), then.data().block_bytes()));
+  PAWL_RETURN_IF_ERROR(
+      same("data.max_bad_samples", job.data().max_bad_samples(), then.data().max_bad_samples()));
+  // A job without an identity accepts any data.
+  if (!job.data().data_id().empty() && !then.data().data_id().empty())
+    PAWL_RETURN_IF_ERROR(same("data.data_id", job.data().data_id(), then.data().data_id()));
   // Workers number evaluations by the steps before them; the scheduler continues the checkpoint's
   // numbers.
   const auto evaluated = [](const Job& of) { return of.data().eval().empty() ? "not set" : "set"; };

@@ -172,7 +172,7 @@ TEST_F(RestoreTest, IncompatibleJobIsRefused) {
                 job.set_epochs(99);
                 job.set_replicas(3);
                 job.set_durability(FSYNC);
-                job.mutable_data()->set_train("elsewhere/train.libsvm");
+                job.mutable_data()->add_train("elsewhere/train.libsvm");
                 job.mutable_checkpoint()->set_dir("/elsewhere");
                 job.mutable_evaluation()->mutable_early_stopping()->set_patience(7);
               }).ok());
@@ -194,16 +194,20 @@ TEST_F(RestoreTest, IncompatibleJobIsRefused) {
   expect_refused("model", [](Job& job) { job.mutable_model()->mutable_fm()->set_dim(5); });
   expect_refused("optimizer",
                  [](Job& job) { job.mutable_optimizer()->mutable_sgd()->set_learning_rate(0.2); });
+  expect_refused("data.window_samples",
+                 [](Job& job) { job.mutable_data()->set_window_samples(9); });
+  expect_refused("data.max_bad_samples",
+                 [](Job& job) { job.mutable_data()->set_max_bad_samples(9); });
   expect_refused("data.keep_order", [](Job& job) { job.mutable_data()->set_keep_order(true); });
 }
 
 TEST_F(RestoreTest, EvaluationNumbersMustMatch) {
-  const absl::Status with = Fits([](Job& job) { job.mutable_data()->set_eval("eval.libsvm"); });
+  const absl::Status with = Fits([](Job& job) { job.mutable_data()->add_eval("eval.libsvm"); });
   EXPECT_EQ(with.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(absl::StartsWith(with.message(), "data.eval is set, but was not set when")) << with;
-  job_.mutable_data()->set_eval("eval.libsvm");
+  job_.mutable_data()->add_eval("eval.libsvm");
   job_.mutable_evaluation()->set_every_steps(100);
-  EXPECT_TRUE(Fits([](Job& job) { job.mutable_data()->set_eval("elsewhere/eval.libsvm"); }).ok());
+  EXPECT_TRUE(Fits([](Job& job) { job.mutable_data()->add_eval("elsewhere/eval.libsvm"); }).ok());
   const absl::Status without = Fits([](Job& job) {
     job.mutable_data()->clear_eval();
     job.clear_evaluation();

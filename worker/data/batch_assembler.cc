@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
@@ -29,8 +30,8 @@ absl::Status TooLarge(size_t samples, absl::string_view what, uint64_t limit) {
 
 }  // namespace
 
-BatchAssembler::BatchAssembler(const Dataset& dataset, std::optional<KeyOrder> order)
-    : store_(dataset.store_), order_(order), seen_(store_.keys().size()) {}
+BatchAssembler::BatchAssembler(const SampleStore& store, std::optional<KeyOrder> order)
+    : store_(store), order_(order), seen_(store_.keys().size()) {}
 
 absl::Status BatchAssembler::AssembleRange(SampleRange samples, Batch* batch) {
   range_.resize(samples.size());
@@ -62,7 +63,17 @@ absl::Status BatchAssembler::Assemble(absl::Span<const uint64_t> samples, Batch*
   } else {
     PAWL_RETURN_IF_ERROR(AddRagged(samples, batch));
   }
-  FindDistinct(batch);
+  if (++batch_number_ == 0) {  // wrapped around: old marks would look new
+    std::fill(seen_.begin(), seen_.end(), Seen{0, 0});
+    std::fill(slots_.begin(), slots_.end(), Slot{0, {0, 0}});
+    batch_number_ = 1;
+  }
+  if (store_.interns()) {
+    FindDistinct(batch);
+  } else {
+    HashDistinct(batch);
+  }
+  if (order_.has_value()) SortKeys(*order_, batch);
   return absl::OkStatus();
 }
 
@@ -84,11 +95,21 @@ void BatchAssembler::AddNumerics(absl::Span<const uint64_t> samples, Batch* batc
   }
 }
 
-void BatchAssembler::AddFixed(absl::Span<const uint64_t> samples, Batch* batch) const {
+void BatchAssembler::AddFixed(absl::Span<const uint64_t> samples, Batch* batch) {
   const size_t fields = store_.shape.field_count;
   const size_t entries = samples.size() * fields;
   std::iota(batch->field_begin.begin(), batch->field_begin.end(), 0u);
   batch->entry_value.assign(entries, 1.0f);
+  if (!store_.interns()) {
+    batch_keys_.resize(entries);
+    uint64_t* out = batch_keys_.data();
+    for (size_t i = 0; i < samples.size() && fields > 0; ++i) {
+      if (i + kPrefetchSamples < samples.size())
+        __builtin_prefetch(&store_.entry_keys[samples[i + kPrefetchSamples] * fields]);
+      out = std::copy_n(&store_.entry_keys[samples[i] * fields], fields, out);
+    }
+    return;
+  }
   batch->entry_key.resize(entries);
   uint32_t* out = batch->entry_key.data();
   for (size_t i = 0; i < samples.size() && fields > 0; ++i) {
@@ -98,13 +119,14 @@ void BatchAssembler::AddFixed(absl::Span<const uint64_t> samples, Batch* batch) 
   }
 }
 
-absl::Status BatchAssembler::AddRagged(absl::Span<const uint64_t> samples, Batch* batch) const {
+absl::Status BatchAssembler::AddRagged(absl::Span<const uint64_t> samples, Batch* batch) {
   uint64_t entries = 0;
   for (const uint64_t sample : samples)
     entries += store_.sample_begin[sample + 1] - store_.sample_begin[sample];
   if (entries > kMaxBatchEntries) return TooLarge(samples.size(), "entries", kMaxBatchEntries);
   const uint64_t fields = store_.shape.field_count;
-  batch->entry_key.resize(entries);
+  const bool interns = store_.interns();
+  (interns ? batch->entry_key.resize(entries) : batch_keys_.resize(entries));
   batch->entry_value.resize(entries);
   uint32_t* field_begin = batch->field_begin.data();
   uint64_t out = 0;
@@ -114,10 +136,13 @@ absl::Status BatchAssembler::AddRagged(absl::Span<const uint64_t> samples, Batch
     for (uint64_t field = 0; field < fields; ++field) {
       *field_begin++ = static_cast<uint32_t>(out + std::min(field, count));
     }
-    for (uint64_t i = 0; i < count; ++i) {
-      batch->entry_key[out + i] = store_.entries[begin + i];
-      batch->entry_value[out + i] = store_.weights.empty() ? 1.0f : store_.weights[begin + i];
+    if (interns) {
+      std::copy_n(store_.entries.data() + begin, count, batch->entry_key.data() + out);
+    } else {
+      std::copy_n(store_.entry_keys.data() + begin, count, batch_keys_.data() + out);
     }
+    for (uint64_t i = 0; i < count; ++i)
+      batch->entry_value[out + i] = store_.weights.empty() ? 1.0f : store_.weights[begin + i];
     out += count;
   }
   *field_begin = static_cast<uint32_t>(out);
@@ -125,10 +150,6 @@ absl::Status BatchAssembler::AddRagged(absl::Span<const uint64_t> samples, Batch
 }
 
 void BatchAssembler::FindDistinct(Batch* batch) {
-  if (++batch_number_ == 0) {  // wrapped around: old marks would look new
-    std::fill(seen_.begin(), seen_.end(), Seen{0, 0});
-    batch_number_ = 1;
-  }
   std::vector<uint32_t>& numbers = batch->entry_key;
   if (distinct_.size() < numbers.size()) distinct_.resize(numbers.size());
   // Without branches, because whether a key is new cannot be predicted.
@@ -146,7 +167,31 @@ void BatchAssembler::FindDistinct(Batch* batch) {
   }
   batch->keys.resize(count);
   for (uint32_t k = 0; k < count; ++k) batch->keys[k] = store_.keys()[distinct_[k]];
-  if (order_.has_value()) SortKeys(*order_, batch);
+}
+
+void BatchAssembler::HashDistinct(Batch* batch) {
+  const size_t entries = batch_keys_.size();
+  // At most half full.
+  if (slots_.size() < 2 * entries) slots_.assign(std::bit_ceil(2 * entries), Slot{0, {0, 0}});
+  const size_t mask = slots_.size() - 1;
+  const auto home = [mask](uint64_t key) { return Mix64(key + 0x9e3779b97f4a7c15u) & mask; };
+  batch->entry_key.resize(entries);
+  batch->keys.resize(entries);
+  uint32_t count = 0;
+  for (size_t i = 0; i < entries; ++i) {
+    if (i + kPrefetchKeys < entries)
+      __builtin_prefetch(&slots_[home(batch_keys_[i + kPrefetchKeys])], 1);
+    const uint64_t key = batch_keys_[i];
+    size_t at = home(key);
+    while (slots_[at].seen.batch == batch_number_ && slots_[at].key != key) at = (at + 1) & mask;
+    Slot& slot = slots_[at];
+    if (slot.seen.batch != batch_number_) {
+      batch->keys[count] = key;
+      slot = {key, {batch_number_, count++}};
+    }
+    batch->entry_key[i] = slot.seen.place;
+  }
+  batch->keys.resize(count);
 }
 
 void BatchAssembler::SortKeys(const KeyOrder& order, Batch* batch) {

@@ -9,19 +9,15 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "worker/data/batch.h"
-#include "worker/data/dataset.h"
+#include "worker/data/sample_store.h"
 #include "worker/data/sampler.h"
+#include "worker/data/training_data.h"
 
 namespace pawl {
 
-// A table, and its number of partitions.
-struct KeyOrder {
-  uint32_t table = 0;
-  uint32_t partitions = 0;
-};
-
-// Keeps 8 bytes for each distinct key of the data set, to find those of a batch without hashing.
-// Not thread-safe: each thread needs its own, and all may share a data set.
+// Keeps 8 bytes for each distinct key of a store that interns keys, to find those of a batch
+// without hashing; otherwise 16 to 32 bytes for each entry of a batch. Not thread-safe: each thread
+// needs its own, and all may share a store.
 class BatchAssembler {
  public:
   // Entries and (sample, field) pairs of a batch are counted in 32 bits.
@@ -29,22 +25,26 @@ class BatchAssembler {
   // 4 bytes each: 8 GiB.
   static constexpr uint64_t kMaxBatchNumerics = uint64_t{1} << 31;
 
-  // `dataset` must outlive the assembler. `order`: the keys of a batch come in the order of the
-  // table's partitions, in which the client sends rows from their place.
-  explicit BatchAssembler(const Dataset& dataset, std::optional<KeyOrder> order = std::nullopt);
+  // `store` must outlive the assembler; if it interns keys, it must not change. `order`: the keys
+  // of a batch come in the order of the table's partitions, in which the client sends rows from
+  // their place.
+  explicit BatchAssembler(const SampleStore& store, std::optional<KeyOrder> order = std::nullopt);
 
   // Overwrites *batch, reusing its memory, with these samples in this order. RESOURCE_EXHAUSTED
-  // above a limit; *batch is then unspecified. REQUIRES: each index is below the data set's size.
+  // above a limit; *batch is then unspecified. REQUIRES: each index is below the store's size.
   absl::Status Assemble(absl::Span<const uint64_t> samples, Batch* batch);
   // Does the same for a range of samples.
   absl::Status AssembleRange(SampleRange samples, Batch* batch);
 
  private:
-  void AddFixed(absl::Span<const uint64_t> samples, Batch* batch) const;
-  absl::Status AddRagged(absl::Span<const uint64_t> samples, Batch* batch) const;
+  // Append the entries: their key numbers to batch->entry_key, or their keys to batch_keys_.
+  void AddFixed(absl::Span<const uint64_t> samples, Batch* batch);
+  absl::Status AddRagged(absl::Span<const uint64_t> samples, Batch* batch);
   void AddNumerics(absl::Span<const uint64_t> samples, Batch* batch) const;
-  // Replaces the data set's key numbers in entry_key with indices into batch->keys, which it fills.
+  // Replaces the store's key numbers in entry_key with indices into batch->keys, which it fills.
   void FindDistinct(Batch* batch);
+  // Sets entry_key to the indices of batch_keys_ in batch->keys, which it fills.
+  void HashDistinct(Batch* batch);
   // Sorts batch->keys by partition. Within one they keep their order.
   void SortKeys(const KeyOrder& order, Batch* batch);
 
@@ -56,6 +56,14 @@ class BatchAssembler {
     uint32_t place;
   };
   std::vector<Seen> seen_;
+  // Without interned keys: the keys of the batch's entries, and an open-addressing hash table of
+  // the distinct ones. A slot whose batch is not the current one is free.
+  std::vector<uint64_t> batch_keys_;
+  struct Slot {
+    uint64_t key;
+    Seen seen;
+  };
+  std::vector<Slot> slots_;
   uint32_t batch_number_ = 0;
   // The numbers of the batch's distinct keys; as long as the longest entry_key so far, at least.
   std::vector<uint32_t> distinct_;

@@ -12,6 +12,7 @@
 #include "client_lib/base/partitioner.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "worker/data/dataset.h"
 #include "worker/data/feature_key.h"
 
 namespace pawl {
@@ -51,7 +52,7 @@ Data Libsvm(uint32_t fields) {
 
 TEST(BatchAssemblerTest, CsvBatchHasKeysInOrderOfFirstAppearance) {
   const auto dataset = Load(Csv(), "t.csv", "y,a,b,n,m\n0,p,q,1,2\n1,r,q,3,4\n2,p,s,5,6\n");
-  BatchAssembler assembler(*dataset);
+  BatchAssembler assembler(dataset->store());
   Batch batch;
   ASSERT_TRUE(assembler.Assemble({2, 1, 2}, &batch).ok());
   EXPECT_EQ(batch.samples, 3u);
@@ -69,7 +70,7 @@ TEST(BatchAssemblerTest, CsvBatchHasKeysInOrderOfFirstAppearance) {
 
 TEST(BatchAssemblerTest, LibsvmFieldsHaveOneEntryAndTheLastTheRest) {
   const auto dataset = Load(Libsvm(2), "t.libsvm", "1 5:0.5\n-1\n1 5:1 6:2 7:3 5:4\n");
-  BatchAssembler assembler(*dataset);
+  BatchAssembler assembler(dataset->store());
   Batch batch;
   ASSERT_TRUE(assembler.Assemble({0, 1, 2}, &batch).ok());
   EXPECT_EQ(batch.field_count, 2u);
@@ -87,7 +88,7 @@ TEST(BatchAssemblerTest, IdxBatchHasScaledPixels) {
   std::ofstream(labels_path, std::ios::binary) << std::string("\0\0\10\1\0\0\0\2\3\7", 10);
   const auto dataset = Load(spec, "t-images-idx3-ubyte",
                             std::string("\0\0\10\3\0\0\0\2\0\0\0\1\0\0\0\2\0\1\377\200", 20));
-  BatchAssembler assembler(*dataset);
+  BatchAssembler assembler(dataset->store());
   Batch batch;
   ASSERT_TRUE(assembler.Assemble({1, 0}, &batch).ok());
   EXPECT_THAT(batch.labels, ElementsAre(7, 3));
@@ -107,13 +108,13 @@ TEST(BatchAssemblerTest, BatchesAreIndependentOfEarlierOnes) {
     text += "\n";
   }
   const auto dataset = Load(Libsvm(3), "random.libsvm", text);
-  BatchAssembler reused(*dataset);
+  BatchAssembler reused(dataset->store());
   Batch batch;
   for (int round = 0; round < 200; ++round) {
     std::vector<uint64_t> samples(random() % 50);
     for (uint64_t& sample : samples) sample = random() % dataset->size();
     ASSERT_TRUE(reused.Assemble(samples, &batch).ok());
-    BatchAssembler fresh_assembler(*dataset);
+    BatchAssembler fresh_assembler(dataset->store());
     Batch fresh;
     ASSERT_TRUE(fresh_assembler.Assemble(samples, &fresh).ok());
     EXPECT_EQ(batch.labels, fresh.labels);
@@ -141,9 +142,9 @@ TEST(BatchAssemblerTest, KeysComeInTheOrderOfPartitions) {
     text += "\n";
   }
   const auto dataset = Load(Libsvm(3), "sorted.libsvm", text);
-  BatchAssembler plain(*dataset);
+  BatchAssembler plain(dataset->store());
   for (const uint32_t partitions : {1u, 7u, 16u}) {
-    BatchAssembler sorted(*dataset, KeyOrder{.table = 3, .partitions = partitions});
+    BatchAssembler sorted(dataset->store(), KeyOrder{.table = 3, .partitions = partitions});
     Batch expected, batch;
     for (uint64_t begin = 0; begin < 200; begin += 50) {
       ASSERT_TRUE(plain.AssembleRange({begin, begin + 50}, &expected).ok());
@@ -163,7 +164,7 @@ TEST(BatchAssemblerTest, KeysComeInTheOrderOfPartitions) {
 
 TEST(BatchAssemblerTest, RangeAssemblesItsSamplesInOrder) {
   const auto dataset = Load(Csv(), "range.csv", "y,a,b,n,m\n0,p,q,1,2\n1,r,q,3,4\n2,p,s,5,6\n");
-  BatchAssembler assembler(*dataset);
+  BatchAssembler assembler(dataset->store());
   Batch batch;
   ASSERT_TRUE(assembler.AssembleRange(SampleRange{1, 3}, &batch).ok());
   EXPECT_THAT(batch.labels, ElementsAre(1, 2));
@@ -175,7 +176,7 @@ TEST(BatchAssemblerTest, RangeAssemblesItsSamplesInOrder) {
 
 TEST(BatchAssemblerTest, BatchAboveItsLimitIsRefused) {
   const auto dataset = Load(Libsvm(SampleStore::kMaxFields), "wide.libsvm", "1 1:1\n");
-  BatchAssembler assembler(*dataset);
+  BatchAssembler assembler(dataset->store());
   Batch batch;
   const std::vector<uint64_t> samples(
       BatchAssembler::kMaxBatchEntries / SampleStore::kMaxFields + 1, 0);

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
+#include "worker/data/batch_assembler.h"
 #include "worker/data/readers/byte_source.h"
 #include "worker/data/readers/csv_features.h"
 #include "worker/data/readers/csv_reader.h"
@@ -14,25 +15,54 @@
 namespace pawl {
 namespace {
 
+class MemoryRankBatches final : public RankBatches {
+ public:
+  MemoryRankBatches(const SampleStore& store, const Sampler& sampler, uint32_t rank,
+                    std::optional<KeyOrder> order)
+      : sampler_(sampler), rank_(rank), assembler_(store, order) {}
+
+  absl::Status Assemble(uint64_t step, Batch* batch) override {
+    sampler_.Indices(sampler_.PositionOf(step), rank_, &indices_);
+    return assembler_.Assemble(indices_, batch);
+  }
+
+ private:
+  const Sampler& sampler_;
+  const uint32_t rank_;
+  BatchAssembler assembler_;
+  std::vector<uint64_t> indices_;
+};
+
 absl::Status CheckLibsvmFields(uint32_t fields) {
   if (fields <= SampleStore::kMaxFields) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("data.libsvm_fields is ", fields, "; the limit is ", SampleStore::kMaxFields));
 }
 
-absl::Status Read(const Data& spec, const std::string& path, const DatasetOptions& options,
-                  SampleStore* store) {
-  if (spec.format() == IDX) {
-    PAWL_ASSIGN_OR_RETURN(const std::string label_path, IdxLabelPath(path));
-    PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<ByteSource> images, OpenDataFile(path));
-    PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<ByteSource> labels, OpenDataFile(label_path));
-    return ReadIdx(*images, path, *labels, label_path, store);
-  }
+// Appends the samples of one file. Sets the store's shape, except for the fields of LIBSVM data,
+// for which *most_entries is kept.
+absl::Status ReadFile(const Data& spec, const std::string& path, SampleStore* store,
+                      uint64_t* most_entries, BadSamples* bad) {
   PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<ByteSource> source, OpenDataFile(path));
-  if (spec.format() == CSV) return ReadCsv(*source, path, spec.csv(), store);
-  uint32_t fields = spec.libsvm_fields();
-  if (fields == 0 && options.shape.has_value()) fields = options.shape->field_count;
-  return ReadLibsvm(*source, path, fields, store);
+  switch (spec.format()) {
+    case IDX: {
+      PAWL_ASSIGN_OR_RETURN(const std::string label_path, IdxLabelPath(path));
+      PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<ByteSource> labels, OpenDataFile(label_path));
+      return ReadIdx(*source, path, *labels, label_path, store);
+    }
+    case CSV: {
+      PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<CsvReader> reader,
+                            CsvReader::Open(*source, path, spec.csv()));
+      store->shape = reader->shape();
+      return ReadSamples(*reader, path, store, bad);
+    }
+    default: {
+      LibsvmReader reader(*source, path);
+      PAWL_RETURN_IF_ERROR(ReadSamples(reader, path, store, bad));
+      *most_entries = std::max(*most_entries, reader.most_entries());
+      return absl::OkStatus();
+    }
+  }
 }
 
 }  // namespace
@@ -57,23 +87,40 @@ absl::Status ValidateData(const Data& spec) {
   }
 }
 
-absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Load(const Data& spec, const std::string& path,
+absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Load(const Data& spec,
+                                                       const std::vector<std::string>& files,
                                                        const DatasetOptions& options) {
   PAWL_RETURN_IF_ERROR(ValidateData(spec));
-  auto dataset = std::unique_ptr<Dataset>(new Dataset(options.max_bytes));
+  auto dataset = std::unique_ptr<Dataset>(new Dataset(options));
   SampleStore* const store = &dataset->store_;
-  PAWL_RETURN_IF_ERROR(Read(spec, path, options, store));
-  if (store->size() == 0) return absl::InvalidArgumentError(absl::StrCat(path, ": has no samples"));
+  uint64_t most_entries = 0;
+  for (const std::string& file : files) {
+    const uint64_t before = store->size();
+    PAWL_RETURN_IF_ERROR(ReadFile(spec, file, store, &most_entries, &dataset->bad_samples_));
+    if (store->size() == before)
+      return absl::InvalidArgumentError(absl::StrCat(file, ": has no samples"));
+  }
+  DataShape& shape = store->shape;
+  if (spec.format() == LIBSVM) {
+    uint32_t fields = spec.libsvm_fields();
+    if (fields == 0 && options.shape.has_value()) fields = options.shape->field_count;
+    PAWL_ASSIGN_OR_RETURN(shape.field_count, LibsvmFields(fields, most_entries, files.back()));
+  }
   store->Finish();
-  const DataShape& shape = store->shape;
   if (options.shape.has_value() && (shape.numeric_count != options.shape->numeric_count ||
                                     shape.field_count != options.shape->field_count)) {
     return absl::InvalidArgumentError(
-        absl::StrCat(path, ": a sample has ", shape.numeric_count, " numbers and ",
+        absl::StrCat(files.front(), ": a sample has ", shape.numeric_count, " numbers and ",
                      shape.field_count, " categorical fields, but the training data has ",
                      options.shape->numeric_count, " and ", options.shape->field_count));
   }
   return dataset;
+}
+
+std::unique_ptr<RankBatches> Dataset::OpenRank(const Sampler& sampler, uint32_t rank,
+                                               uint64_t /*end_step*/,
+                                               std::optional<KeyOrder> order) const {
+  return std::make_unique<MemoryRankBatches>(store_, sampler, rank, order);
 }
 
 LabelSummary Dataset::labels() const {

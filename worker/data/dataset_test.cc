@@ -1,6 +1,7 @@
 #include "worker/data/dataset.h"
 
 #include <zlib.h>
+#include <zstd.h>
 
 #include <cstdlib>
 #include <fstream>
@@ -29,6 +30,13 @@ std::string WriteGzip(const std::string& name, const std::string& bytes) {
             static_cast<int>(bytes.size()));
   EXPECT_EQ(gzclose(file), Z_OK);
   return Path(name);
+}
+
+std::string Zstd(const std::string& bytes) {
+  std::string compressed(ZSTD_compressBound(bytes.size()), '\0');
+  compressed.resize(
+      ZSTD_compress(compressed.data(), compressed.size(), bytes.data(), bytes.size(), 3));
+  return compressed;
 }
 
 Data Libsvm(uint32_t fields = 0) {
@@ -63,7 +71,10 @@ absl::Status LoadError(const Data& spec, const std::string& path,
 
 TEST(DatasetTest, LoadsEachFormatPlainAndCompressed) {
   const std::string csv = "y,x\n0,a\n3,b\n";
-  for (const std::string& path : {Write("t.csv", csv), WriteGzip("t.csv.gz", csv)}) {
+  for (const std::string& path :
+       {Write("t.csv", csv), WriteGzip("t.csv.gz", csv), Write("t.csv.zst", Zstd(csv)),
+        Write("frames.zst", Zstd("y,x\n0,") + Zstd("a\n3,b\n"))}) {
+    SCOPED_TRACE(path);
     const auto dataset = Dataset::Load(Csv(), path);
     ASSERT_TRUE(dataset.ok()) << dataset.status();
     EXPECT_EQ((*dataset)->size(), 2u);
@@ -83,6 +94,45 @@ TEST(DatasetTest, LoadsEachFormatPlainAndCompressed) {
   ASSERT_TRUE(idx.ok()) << idx.status();
   EXPECT_EQ((*idx)->shape().numeric_count, 2u);
   EXPECT_EQ((*idx)->labels().max, 7);
+}
+
+TEST(DatasetTest, SamplesOfSeveralFilesFollowEachOther) {
+  const auto csv = Dataset::Load(Csv(), std::vector<std::string>{Write("1.csv", "y,x\n0,a\n3,b\n"),
+                                                                 Write("2.csv", "x,y\nb,5\n")});
+  ASSERT_TRUE(csv.ok()) << csv.status();
+  EXPECT_EQ((*csv)->size(), 3u);
+  EXPECT_EQ((*csv)->labels().max, 5);
+  EXPECT_EQ((*csv)->distinct_keys(), 2u);
+  // The longest line of all files determines the fields.
+  const auto libsvm = Dataset::Load(
+      Libsvm(),
+      std::vector<std::string>{Write("1.libsvm", "1 1:1 2:1 3:1\n"), Write("2.libsvm", "0 1:2\n")});
+  ASSERT_TRUE(libsvm.ok()) << libsvm.status();
+  EXPECT_EQ((*libsvm)->size(), 2u);
+  EXPECT_EQ((*libsvm)->shape().field_count, 3u);
+}
+
+TEST(DatasetTest, MalformedSamplesUpToTheLimitAreSkippedAndShown) {
+  const std::string csv = Write("some.csv", "y,x\n1,a\nq,b\n2,\"b\"c\n4,d\n1\n");
+  for (uint64_t limit = 0; limit < 3; ++limit) {
+    const absl::Status status = LoadError(Csv(), csv, {.max_bad_samples = limit});
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(status.message(), HasSubstr("some.csv:3:1: column 'y': 'q' is not a number"));
+  }
+  const auto dataset = Dataset::Load(Csv(), csv, {.max_bad_samples = 3});
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  EXPECT_EQ((*dataset)->size(), 2u);
+  EXPECT_EQ((*dataset)->labels().max, 4);
+  EXPECT_EQ((*dataset)->bad_samples().count(), 3u);
+  EXPECT_THAT((*dataset)->bad_samples().shown()[1], HasSubstr("some.csv:4:6: text after"));
+
+  const std::string libsvm =
+      Write("some.libsvm", "1 1:1\n0 1:2 x\n" + std::string(3 << 20, 'x') + "\n0 2:1\n");
+  const auto lines = Dataset::Load(Libsvm(), libsvm, {.max_bad_samples = 2});
+  ASSERT_TRUE(lines.ok()) << lines.status();
+  EXPECT_EQ((*lines)->size(), 2u);
+  EXPECT_EQ((*lines)->distinct_keys(), 2u);
+  EXPECT_THAT((*lines)->bad_samples().shown()[1], HasSubstr("some.libsvm:3:1: the line is longer"));
 }
 
 TEST(DatasetTest, MissingFileIsNotFoundAndNamed) {

@@ -1,5 +1,7 @@
 #include "worker/data/feature_key.h"
 
+// Hashes of short strings are faster inline.
+#define XXH_INLINE_ALL
 #include <xxhash.h>
 
 #include <bit>

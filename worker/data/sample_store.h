@@ -13,8 +13,9 @@
 
 namespace pawl {
 
-// Keys are stored once; an entry is the number of its key, so that a batch's distinct keys are
-// found without hashing.
+// With interned keys (a data set), keys are stored once and an entry is the number of its key, so
+// that a batch's distinct keys are found without hashing. Otherwise an entry is its key. That is
+// faster for a window of streamed data, which uses every sample once.
 //
 // Exactly one of numerics and pixels is used if shape.numeric_count > 0. Samples have either one
 // entry of weight 1 in every field (sample_begin is empty, and sample s has the entries [s *
@@ -31,15 +32,25 @@ class SampleStore {
   static constexpr uint32_t kMaxFields = pawl::kMaxFields;
   static constexpr uint32_t kMaxNumerics = 1 << 20;
 
-  explicit SampleStore(uint64_t max_bytes) : max_bytes_(max_bytes) {}
+  explicit SampleStore(uint64_t max_bytes, bool interns = true)
+      : interns_(interns), max_bytes_(max_bytes) {}
 
-  // Returns the number of `key`; assigns one if it has none yet.
-  uint32_t Intern(uint64_t key) {
-    const auto [position, inserted] =
-        numbers_.try_emplace(key, static_cast<uint32_t>(keys_.size()));
-    if (inserted) keys_.push_back(key);
-    return position->second;
+  bool interns() const { return interns_; }
+
+  // Appends an entry.
+  void AddEntry(uint64_t key) {
+    if (interns_) {
+      entries.push_back(Intern(key));
+    } else {
+      entry_keys.push_back(key);
+    }
   }
+  uint64_t entry_count() const { return interns_ ? entries.size() : entry_keys.size(); }
+  // Removes the entries, and their weights, after the first `count`.
+  void TruncateEntries(uint64_t count);
+
+  // Removes all samples, and keeps the memory.
+  void Clear();
 
   // RESOURCE_EXHAUSTED, naming `file`, once the store is above a limit. Readers check after each
   // sample, so a limit may be exceeded by one sample.
@@ -55,13 +66,23 @@ class SampleStore {
 
   DataShape shape;
   std::vector<float> labels;
-  std::vector<float> numerics;  // [size(), numeric_count]
-  std::vector<uint8_t> pixels;  // [size(), numeric_count], in 1/255
-  std::vector<uint32_t> entries;
+  std::vector<float> numerics;       // [size(), numeric_count]
+  std::vector<uint8_t> pixels;       // [size(), numeric_count], in 1/255
+  std::vector<uint32_t> entries;     // interned
+  std::vector<uint64_t> entry_keys;  // not interned
   std::vector<uint64_t> sample_begin;
   std::vector<float> weights;  // of the entries; empty: all are 1
 
  private:
+  // Returns the number of `key`; assigns one if it has none yet.
+  uint32_t Intern(uint64_t key) {
+    const auto [position, inserted] =
+        numbers_.try_emplace(key, static_cast<uint32_t>(keys_.size()));
+    if (inserted) keys_.push_back(key);
+    return position->second;
+  }
+
+  const bool interns_;
   const uint64_t max_bytes_;
   std::vector<uint64_t> keys_;
   absl::flat_hash_map<uint64_t, uint32_t> numbers_;

@@ -58,8 +58,8 @@ class Sampler {
   // kMaxRanks).
   static absl::StatusOr<Sampler> Create(const Options& options);
 
-  // The order's arithmetic stays below 2^62, that of a share below 2^64.
-  static constexpr uint64_t kMaxSamples = uint64_t{1} << 32;
+  // The order's arithmetic stays below 2^62, that of a share (of a batch) below 2^64.
+  static constexpr uint64_t kMaxSamples = uint64_t{1} << 40;
   static constexpr uint64_t kMaxBatchSize = uint64_t{1} << 24;
   static constexpr uint32_t kMaxRanks = 1 << 16;
 

@@ -1,53 +1,109 @@
 #include "worker/process/job_data.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "client_lib/base/clock.h"
 #include "client_lib/base/status_macros.h"
+#include "client_lib/job/data_files.h"
 #include "spdlog/spdlog.h"
 #include "worker/model/loss_function.h"
 
 namespace pawl {
 namespace {
 
+// The files of a field, for messages.
+std::string Describe(const std::vector<std::string>& files) {
+  if (files.size() == 1) return files.front();
+  return absl::StrCat(files.front(), " and ", files.size() - 1, " more");
+}
+
 // Refuses labels that the loss does not accept, before training starts. `field` is the field of the
 // job file.
-absl::Status CheckLabels(const Job& job, const Dataset& data, absl::string_view field,
-                         const std::string& path) {
+absl::Status CheckLabels(const Job& job, const LabelSummary& labels, absl::string_view field,
+                         const std::vector<std::string>& files) {
   PAWL_ASSIGN_OR_RETURN(
       const LossFunction loss,
       LossFunction::Create(job.model(), std::max(job.model().mlp().classes(), 1u)));
-  return loss.CheckLabels(data.labels(), absl::StrCat(field, ": the labels of ", path));
+  return loss.CheckLabels(labels, absl::StrCat(field, ": the labels of ", Describe(files)));
+}
+
+void LogBadSamples(const BadSamples& bad) {
+  if (bad.count() == 0) return;
+  spdlog::warn("skipped {} malformed training samples (data.max_bad_samples), such as:",
+               bad.count());
+  for (const std::string& example : bad.shown()) spdlog::warn("  {}", example);
 }
 
 }  // namespace
 
-uint64_t MachineMemoryBytes() {
-  return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) *
-         static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+absl::StatusOr<JobData> LoadJobData(const Job& job, const JobDataOptions& options) {
+  const MonotonicTime begin = Clock::Real().Now();
+  const Data& spec = job.data();
+  JobData data;
+  PAWL_ASSIGN_OR_RETURN(const std::vector<std::string> files,
+                        ExpandDataFiles("data.train", spec.train(), spec.format()));
+  uint64_t used_bytes = 0, distinct_keys = 0;
+  if (spec.window_samples() > 0) {
+    StreamOptions streaming;
+    streaming.max_bytes = options.max_bytes;
+    streaming.max_rank_bytes = options.max_rank_bytes;
+    streaming.index.dir = options.index_dir;
+    streaming.index.check_interrupted = options.check_interrupted;
+    PAWL_ASSIGN_OR_RETURN(auto streamed, StreamedData::Open(spec, files, streaming));
+    PAWL_RETURN_IF_ERROR(CheckLabels(job, streamed->labels(), "data.train", files));
+    LogBadSamples(streamed->bad_samples());
+    data.streamed = streamed.get();
+    data.train = std::move(streamed);
+  } else {
+    PAWL_ASSIGN_OR_RETURN(auto memory, Dataset::Load(spec, files,
+                                                     {.max_bytes = options.max_bytes,
+                                                      .max_bad_samples = spec.max_bad_samples()}));
+    PAWL_RETURN_IF_ERROR(CheckLabels(job, memory->labels(), "data.train", files));
+    LogBadSamples(memory->bad_samples());
+    used_bytes = memory->memory_bytes();
+    distinct_keys = memory->distinct_keys();
+    data.train = std::move(memory);
+  }
+  if (!spec.eval().empty()) {
+    PAWL_ASSIGN_OR_RETURN(const std::vector<std::string> eval_files,
+                          ExpandDataFiles("data.eval", spec.eval(), spec.format()));
+    PAWL_ASSIGN_OR_RETURN(data.eval, Dataset::Load(spec, eval_files,
+                                                   {.max_bytes = options.max_bytes - used_bytes,
+                                                    .shape = data.train->shape()}));
+    PAWL_RETURN_IF_ERROR(CheckLabels(job, data.eval->labels(), "data.eval", eval_files));
+  }
+  const double seconds = Seconds(Clock::Real().Now() - begin);
+  const uint64_t eval_samples = data.eval == nullptr ? 0 : data.eval->size();
+  if (data.streamed != nullptr) {
+    spdlog::info(
+        "opened {} training samples with the identity {}, which are streamed, and read {} "
+        "evaluation samples in {:.1f} s",
+        data.train->size(), data.streamed->id(), eval_samples, seconds);
+  } else {
+    spdlog::info("read {} training and {} evaluation samples with {} distinct keys in {:.1f} s",
+                 data.train->size(), eval_samples, distinct_keys, seconds);
+  }
+  return data;
 }
 
-absl::StatusOr<JobData> LoadJobData(const Job& job, uint64_t max_bytes) {
-  const MonotonicTime begin = Clock::Real().Now();
-  JobData data;
-  DatasetOptions options{.max_bytes = max_bytes};
-  PAWL_ASSIGN_OR_RETURN(data.train, Dataset::Load(job.data(), job.data().train(), options));
-  PAWL_RETURN_IF_ERROR(CheckLabels(job, *data.train, "data.train", job.data().train()));
-  if (!job.data().eval().empty()) {
-    options.max_bytes -= data.train->memory_bytes();
-    options.shape = data.train->shape();
-    PAWL_ASSIGN_OR_RETURN(data.eval, Dataset::Load(job.data(), job.data().eval(), options));
-    PAWL_RETURN_IF_ERROR(CheckLabels(job, *data.eval, "data.eval", job.data().eval()));
+absl::StatusOr<std::string> MakeDataIndex(const Job& job, const std::string& index_dir) {
+  const Data& spec = job.data();
+  if (spec.window_samples() == 0) {
+    return absl::InvalidArgumentError(
+        "data.window_samples is not set: the job does not stream its data, and needs no index");
   }
-  spdlog::info("read {} training and {} evaluation samples with {} distinct keys in {:.1f} s",
-               data.train->size(), data.eval == nullptr ? 0 : data.eval->size(),
-               data.train->distinct_keys(), Seconds(Clock::Real().Now() - begin));
-  return data;
+  PAWL_RETURN_IF_ERROR(ValidateData(spec));
+  PAWL_ASSIGN_OR_RETURN(const std::vector<std::string> files,
+                        ExpandDataFiles("data.train", spec.train(), spec.format()));
+  if (files.empty()) return absl::InvalidArgumentError("data.train: is not set");
+  PAWL_ASSIGN_OR_RETURN(const std::vector<IndexedFile> indexed,
+                        OpenIndexedFiles(spec, files, {.dir = index_dir, .refresh = true}));
+  return DataId(indexed);
 }
 
 }  // namespace pawl

@@ -1,29 +1,47 @@
-// A job's data in a worker's memory.
+// A job's data, as a worker sees it.
 #ifndef PAWL_WORKER_PROCESS_JOB_DATA_H_
 #define PAWL_WORKER_PROCESS_JOB_DATA_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "proto/job.pb.h"
 #include "worker/data/dataset.h"
+#include "worker/data/stream/streamed_data.h"
+#include "worker/data/training_data.h"
 
 namespace pawl {
 
 struct JobData {
-  std::unique_ptr<Dataset> train;
+  std::unique_ptr<TrainingData> train;
+  // `train`, if the job streams it; otherwise null.
+  const StreamedData* streamed = nullptr;
   // Null if the job has no data.eval.
   std::unique_ptr<Dataset> eval;
 };
 
-// Physical memory of this machine.
-uint64_t MachineMemoryBytes();
+struct JobDataOptions {
+  // Memory of all data together.
+  uint64_t max_bytes = 0;
+  // Memory of the windows of a rank, for streamed data. 0: only max_bytes limits it.
+  uint64_t max_rank_bytes = 0;
+  // Where indexes of streamed data are. Empty: each beside its file.
+  std::string index_dir = {};
+  // As in IndexOptions.
+  std::function<absl::Status()> check_interrupted = {};
+};
 
-// Reads the job's files, which may take at most `max_bytes` of memory together. Returns the errors
-// of Dataset::Load, and INVALID_ARGUMENT, naming the field, for labels that the model's loss does
-// not accept.
-absl::StatusOr<JobData> LoadJobData(const Job& job, uint64_t max_bytes);
+// Opens the job's files: reads them, except for training data that is streamed, which needs an
+// index. Returns the errors of Dataset::Load and StreamedData::Open, and INVALID_ARGUMENT, naming
+// the field, for labels that the model's loss does not accept.
+absl::StatusOr<JobData> LoadJobData(const Job& job, const JobDataOptions& options);
+
+// Makes the indexes of the job's training data where they are missing or outdated. Returns the
+// data's identity. INVALID_ARGUMENT if the job does not stream its data.
+absl::StatusOr<std::string> MakeDataIndex(const Job& job, const std::string& index_dir);
 
 }  // namespace pawl
 

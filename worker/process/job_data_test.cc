@@ -10,6 +10,8 @@
 namespace pawl {
 namespace {
 
+constexpr uint64_t kMuch = uint64_t{1} << 40;
+
 // 2,000 samples; every other one has the label `label`.
 std::string Write(const std::string& name, const std::string& label) {
   std::string path = absl::StrCat(testing::TempDir(), "/", name);
@@ -21,8 +23,8 @@ std::string Write(const std::string& name, const std::string& label) {
 Job JobWith(const std::string& train, const std::string& eval) {
   Job job;
   job.mutable_data()->set_format(LIBSVM);
-  job.mutable_data()->set_train(train);
-  job.mutable_data()->set_eval(eval);
+  job.mutable_data()->add_train(train);
+  if (!eval.empty()) job.mutable_data()->add_eval(eval);
   job.mutable_model()->mutable_logistic_regression();
   return job;
 }
@@ -31,20 +33,30 @@ TEST(JobDataTest, EvaluationDataMayUseTheRemainingMemory) {
   const std::string train = Write("train", "0");
   // The memory that one file needs while it is read.
   uint64_t needed = 1000;
-  while (absl::IsResourceExhausted(LoadJobData(JobWith(train, ""), needed).status()))
+  while (absl::IsResourceExhausted(LoadJobData(JobWith(train, ""), {.max_bytes = needed}).status()))
     needed += needed / 10;
   const std::string eval = Write("eval", "0");
-  const auto refused = LoadJobData(JobWith(train, eval), needed);
+  const auto refused = LoadJobData(JobWith(train, eval), {.max_bytes = needed});
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted) << refused.status();
   EXPECT_TRUE(absl::StrContains(refused.status().message(), eval)) << refused.status();
-  const auto data = LoadJobData(JobWith(train, eval), 2 * needed);
+  const auto data = LoadJobData(JobWith(train, eval), {.max_bytes = 2 * needed});
   ASSERT_TRUE(data.ok()) << data.status();
   EXPECT_EQ(data->train->size(), 2000u);
   EXPECT_EQ(data->eval->size(), 2000u);
 }
 
+TEST(JobDataTest, GlobsAndListsNameSeveralFiles) {
+  Write("day_1", "0"), Write("day_2", "0");
+  const auto data =
+      LoadJobData(JobWith(absl::StrCat(testing::TempDir(), "/day_*"), Write("eval", "0")),
+                  {.max_bytes = kMuch});
+  ASSERT_TRUE(data.ok()) << data.status();
+  EXPECT_EQ(data->train->size(), 4000u);
+  EXPECT_EQ(data->eval->size(), 2000u);
+}
+
 TEST(JobDataTest, JobWithoutEvaluationFileHasNoEvaluationData) {
-  const auto data = LoadJobData(JobWith(Write("train", "0"), ""), MachineMemoryBytes());
+  const auto data = LoadJobData(JobWith(Write("train", "0"), ""), {.max_bytes = kMuch});
   ASSERT_TRUE(data.ok()) << data.status();
   EXPECT_EQ(data->eval, nullptr);
 }
@@ -53,12 +65,25 @@ TEST(JobDataTest, LabelsThatTheLossRejectsAreRefused) {
   const std::string good = Write("good", "0"), bad = Write("bad", "7");
   for (const bool in_eval : {false, true}) {
     const auto data =
-        LoadJobData(in_eval ? JobWith(good, bad) : JobWith(bad, good), MachineMemoryBytes());
+        LoadJobData(in_eval ? JobWith(good, bad) : JobWith(bad, good), {.max_bytes = kMuch});
     EXPECT_EQ(data.status().code(), absl::StatusCode::kInvalidArgument) << data.status();
     const std::string words = absl::StrCat(in_eval ? "data.eval" : "data.train", ": the labels of ",
                                            bad, " go from 1 to 7");
     EXPECT_TRUE(absl::StrContains(data.status().message(), words)) << data.status();
   }
+}
+
+TEST(JobDataTest, WindowsMakeTheDataStreamed) {
+  Job job = JobWith(Write("train", "0"), Write("eval", "0"));
+  job.mutable_data()->set_window_samples(100);
+  const auto data = LoadJobData(job, {.max_bytes = kMuch});
+  ASSERT_TRUE(data.ok()) << data.status();
+  ASSERT_NE(data->streamed, nullptr);
+  EXPECT_EQ(data->train->size(), 2000u);
+  EXPECT_EQ(MakeDataIndex(job, "").value(), data->streamed->id());
+  job.mutable_data()->set_data_id("0123456789abcdef");
+  EXPECT_EQ(LoadJobData(job, {.max_bytes = kMuch}).status().code(),
+            absl::StatusCode::kFailedPrecondition);
 }
 
 }  // namespace

@@ -165,10 +165,10 @@ class RankHostTest : public testing::Test {
     job_.mutable_consistency()->set_mode(SYNC);
     job_.set_partitions(4);
     job_.mutable_data()->set_format(LIBSVM);
-    job_.mutable_data()->set_train(WriteFile("train", 16));
+    job_.mutable_data()->add_train(WriteFile("train", 16));
     job_.mutable_model()->mutable_logistic_regression();
     job_.mutable_optimizer()->mutable_sgd()->set_learning_rate(kLearningRate);
-    train_ = Dataset::Load(job_.data(), job_.data().train()).value();
+    train_ = Dataset::Load(job_.data(), job_.data().train(0)).value();
     Sampler::Options sampling;
     sampling.samples = train_->size();
     sampling.batch_size = job_.batch_size();

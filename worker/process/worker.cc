@@ -37,6 +37,7 @@
 #include "worker/model/training_model.h"
 #include "worker/process/failure_policy.h"
 #include "worker/process/job_data.h"
+#include "worker/process/memory_limit.h"
 #include "worker/process/progress_board.h"
 #include "worker/process/rank_host.h"
 #include "worker/process/rendezvous.h"
@@ -77,11 +78,11 @@ class ClientRendezvous final : public Rendezvous {
 };
 
 // Reads the data on a detached thread, so that an interrupt does not wait for a large file.
-std::future<absl::StatusOr<JobData>> StartLoading(const Job& job, uint64_t max_bytes) {
+std::future<absl::StatusOr<JobData>> StartLoading(const Job& job, JobDataOptions options) {
   std::promise<absl::StatusOr<JobData>> promise;
   std::future<absl::StatusOr<JobData>> future = promise.get_future();
-  std::thread([job, max_bytes, promise = std::move(promise)]() mutable {
-    promise.set_value(LoadJobData(job, max_bytes));
+  std::thread([job, options = std::move(options), promise = std::move(promise)]() mutable {
+    promise.set_value(LoadJobData(job, options));
   }).detach();
   return future;
 }
@@ -286,7 +287,10 @@ absl::Status Prepare(const WorkerOptions& options, Client& client, Training& tra
   const MonotonicDuration assignment_timeout = AtLeastPatience(options.assignment_timeout, client);
   auto assigned = client.Assignment({.timeout = assignment_timeout});
   auto loaded = StartLoading(
-      job, options.max_data_bytes == 0 ? MachineMemoryBytes() : options.max_data_bytes);
+      job, {.max_bytes = options.max_data_bytes == 0 ? MemoryLimitBytes() : options.max_data_bytes,
+            .max_rank_bytes = options.max_rank_data_bytes,
+            .index_dir = options.index_dir,
+            .check_interrupted = nullptr});
   while (loaded.wait_for(kInterruptInterval) != std::future_status::ready) {
     PAWL_RETURN_IF_ERROR(training.interrupt.reason());
   }
@@ -360,6 +364,14 @@ absl::Status Train(Training& training) {
       "trained {} samples in {:.1f} s ({:.0f} samples/s), mean loss of the last steps {:.5f}",
       progress.samples(), seconds, static_cast<double>(progress.samples()) / seconds,
       progress.loss());
+  if (training.data.streamed != nullptr) {
+    const StreamCounts counts = training.data.streamed->counts();
+    spdlog::info(
+        "read {} samples in {} windows, for {:.1f} s ({:.0f} samples/s of one thread); "
+        "training waited {:.2f} s for them",
+        counts.samples, counts.windows, counts.read_s,
+        static_cast<double>(counts.samples) / counts.read_s, counts.waited_s);
+  }
   return absl::OkStatus();
 }
 

@@ -42,8 +42,11 @@ struct WorkerOptions {
   bool insecure_collectives = false;
   // Where the worker keeps its identity across restarts. Empty: it does not.
   std::string data_dir;
-  // Memory limit of the job's data; a job that needs more is refused. 0: the machine's memory.
+  // Memory limit of the job's data; a job that needs more is refused. 0: MemoryLimitBytes().
   uint64_t max_data_bytes = 0;
+  // See JobDataOptions.
+  uint64_t max_rank_data_bytes = 0;
+  std::string index_dir;
   // How long to try to reach the scheduler, and to wait for the job's servers.
   MonotonicDuration connect_timeout = std::chrono::minutes(5);
   // How long to wait for the first assignment of ranks, if the scheduler does not wait longer for

@@ -65,7 +65,7 @@ class Cluster {
     job_.mutable_consistency()->set_mode(setting.mode);
     job_.mutable_data()->set_format(LIBSVM);
     job_.mutable_data()->set_libsvm_fields(2);
-    job_.mutable_data()->set_train(WriteFile("train", setting.train_samples));
+    job_.mutable_data()->add_train(WriteFile("train", setting.train_samples));
     job_.mutable_model()->mutable_deepfm()->set_dim(3);
     job_.mutable_model()->mutable_deepfm()->add_hidden(5);
     if (setting.adam) {
@@ -78,10 +78,10 @@ class Cluster {
       job_.mutable_all_reduce()->set_write_back_steps(setting.write_back_steps);
       job_.mutable_all_reduce()->set_sharded_optimizer(setting.sharded);
     }
-    train_ = Dataset::Load(job_.data(), job_.data().train()).value();
+    train_ = Dataset::Load(job_.data(), job_.data().train(0)).value();
     if (setting.eval_samples > 0) {
-      job_.mutable_data()->set_eval(WriteFile("eval", setting.eval_samples));
-      eval_ = Dataset::Load(job_.data(), job_.data().eval()).value();
+      job_.mutable_data()->add_eval(WriteFile("eval", setting.eval_samples));
+      eval_ = Dataset::Load(job_.data(), job_.data().eval(0)).value();
     }
     Sampler::Options sampling;
     sampling.samples = train_->size();

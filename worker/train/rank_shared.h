@@ -11,6 +11,7 @@
 #include "proto/job.pb.h"
 #include "worker/data/dataset.h"
 #include "worker/data/sampler.h"
+#include "worker/data/training_data.h"
 #include "worker/dense/dense_replica.h"
 #include "worker/dense/dense_source.h"
 #include "worker/dense/dense_store.h"
@@ -30,7 +31,7 @@ struct RankShared {
   uint32_t logical_workers = 1;
   const Sampler& sampler;
   const StepPlan& plan;
-  const Dataset& train;
+  const TrainingData& train;
   const Dataset* eval = nullptr;  // null: no evaluation
   // The model's tables in the model's order, as created.
   const std::vector<Table>& tables;

@@ -37,7 +37,8 @@ RankTrainer::RankTrainer(const RankShared& shared, Interrupts interrupts, Logica
       dense_places_(DensePlaces(shared_.tables)),
       places_{PulledBatch(PullContext()), PulledBatch(PullContext()), PulledBatch(PullContext())},
       dense_(MakeRankDense(shared_, rank_, interrupts_, waiting_)),
-      assembler_(shared_.train, OrderOf(shared_)),
+      batches_(shared_.train.OpenRank(shared_.sampler, rank_, shared_.plan.total_steps(),
+                                      OrderOf(shared_))),
       micro_batches_(shared_.job.micro_batches()),
       loss_scale_watch_(FirstLossScale(shared_.job.precision())) {
   if (shared_.eval != nullptr) {
@@ -81,8 +82,7 @@ absl::Status RankTrainer::RunSteps() {
   const uint64_t total = shared_.plan.total_steps();
   uint64_t step = session_.step();
   stream_ = std::make_unique<BatchStream>(step, total, [this](uint64_t number, Batch* batch) {
-    shared_.sampler.Indices(shared_.sampler.PositionOf(number), rank_, &indices_);
-    return assembler_.Assemble(indices_, batch);
+    return batches_->Assemble(number, batch);
   });
   while (true) {
     // A predecessor may have done this evaluation already; the scheduler then has its result.

@@ -17,7 +17,7 @@
 #include "client_lib/client.h"
 #include "proto/job.pb.h"
 #include "worker/data/batch.h"
-#include "worker/data/batch_assembler.h"
+#include "worker/data/training_data.h"
 #include "worker/dense/dense_store.h"
 #include "worker/model/training_model.h"
 #include "worker/process/interrupt.h"
@@ -120,8 +120,8 @@ class RankTrainer {
   const std::unique_ptr<RankDense> dense_;
   std::optional<RankEvaluation> evaluation_;
 
-  BatchAssembler assembler_;
-  std::vector<uint64_t> indices_;
+  // Used by the stream's thread.
+  const std::unique_ptr<RankBatches> batches_;
   MicroBatches micro_batches_;
   LossScaleWatch loss_scale_watch_;
   std::vector<absl::Span<const float>> parameters_;

@@ -50,12 +50,12 @@ class Cluster {
     *job_.mutable_precision() = setting.precision;
     job_.mutable_consistency()->set_mode(setting.mode);
     job_.mutable_data()->set_format(LIBSVM);
-    job_.mutable_data()->set_train(WriteFile("train", setting.train_samples));
-    train_ = Dataset::Load(job_.data(), job_.data().train()).value();
+    job_.mutable_data()->add_train(WriteFile("train", setting.train_samples));
+    train_ = Dataset::Load(job_.data(), job_.data().train(0)).value();
     if (setting.eval_samples > 0) {
-      job_.mutable_data()->set_eval(
+      job_.mutable_data()->add_eval(
           WriteFile("eval", setting.eval_samples, setting.distinct_scores));
-      eval_ = Dataset::Load(job_.data(), job_.data().eval()).value();
+      eval_ = Dataset::Load(job_.data(), job_.data().eval(0)).value();
     }
     job_.mutable_model()->mutable_logistic_regression();
     job_.mutable_optimizer()->mutable_sgd()->set_learning_rate(kLearningRate);
@@ -280,7 +280,7 @@ TEST(RankTrainerTest, EvaluationSeesEveryEarlierPush) {
   const auto parameters = cluster.servers_->parameters();
   std::map<uint32_t, ReportEvaluationRequest> by_rank;
   for (const auto& report : cluster.rendezvous_->reports()) by_rank[report.rank()] = report;
-  BatchAssembler assembler(*cluster.eval_);
+  BatchAssembler assembler(cluster.eval_->store());
   for (uint32_t rank = 0; rank < 2; ++rank) {
     Batch batch;
     ASSERT_TRUE(assembler.AssembleRange(EvaluationShard(4, rank, 2), &batch).ok());

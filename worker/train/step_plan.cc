@@ -6,7 +6,7 @@ namespace pawl {
 
 StepPlan::StepPlan(const Job& job, uint64_t steps_per_epoch)
     : evaluates_(!job.data().eval().empty()),
-      // Both are at most 2^32 (Sampler::kMaxSamples, uint32), the second below that: no overflow.
+      // At most 2^40 (Sampler::kMaxSamples) times 10^6 (kMaxEpochs): no overflow.
       total_steps_(steps_per_epoch * std::max<uint64_t>(job.epochs(), 1)),
       evaluation_interval_(job.evaluation().every_steps() == 0 ? steps_per_epoch
                                                                : job.evaluation().every_steps()),

@@ -9,8 +9,8 @@ namespace {
 
 Job JobOf(uint32_t epochs, uint64_t every_steps, uint64_t max_steps, bool has_eval = true) {
   Job job;
-  job.mutable_data()->set_train("train");
-  if (has_eval) job.mutable_data()->set_eval("eval");
+  job.mutable_data()->add_train("train");
+  if (has_eval) job.mutable_data()->add_eval("eval");
   job.set_epochs(epochs);
   job.set_max_steps(max_steps);
   job.mutable_evaluation()->set_every_steps(every_steps);
@@ -81,7 +81,7 @@ TEST(StepPlanTest, SuccessorFindsTheSamePauses) {
 TEST(StepPlanTest, WritesBackAtTheIntervalPausesAndEnd) {
   Job job;
   job.set_epochs(2);
-  job.mutable_data()->set_eval("eval");
+  job.mutable_data()->add_eval("eval");
   job.mutable_all_reduce()->set_write_back_steps(4);
   const StepPlan plan(job, 7);
   std::vector<uint64_t> steps;

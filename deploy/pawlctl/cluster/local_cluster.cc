@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "client_lib/base/status_macros.h"
 
 namespace pawl {
@@ -28,6 +29,8 @@ constexpr char kWorkerName[] = "pawl-worker";
 // openssl takes well below a second.
 constexpr std::chrono::seconds kCertificatesTime{30};
 constexpr size_t kErrorLines = 20;
+// Reads all of the training data, which may be hundreds of gigabytes.
+constexpr std::chrono::hours kIndexTime{48};
 // All nodes are on this machine.
 constexpr char kAnyLocalPort[] = "127.0.0.1:0";
 // Longer than the scheduler's default: the processes share this machine's cores, so a process may
@@ -122,6 +125,28 @@ absl::Status MakeCertificates(const Programs& programs, const OutFolder& out,
                      absl::StrJoin(child->LogTail(kErrorLines), "\n")));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> MakeDataIndex(const Programs& programs, const OutFolder& out,
+                                          const std::string& index_dir) {
+  std::vector<std::string> arguments = {"--make_index", absl::StrCat("--job=", out.job_file())};
+  if (!index_dir.empty()) arguments.push_back(absl::StrCat("--index_dir=", index_dir));
+  PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<ChildProcess> child,
+                        ChildProcess::Start({"make_index", programs.worker, std::move(arguments),
+                                             out.log("make_index")}));
+  if (!child->WaitUntil(Clock::Real().Now() + kIndexTime))
+    return absl::DeadlineExceededError("the index of the training data is not ready");
+  const std::vector<std::string> lines = child->LogTail(kErrorLines);
+  if (!child->Succeeded()) {
+    return absl::InvalidArgumentError(absl::StrCat("the index of the training data: pawl-worker ",
+                                                   child->HowItEnded(), ":\n",
+                                                   absl::StrJoin(lines, "\n")));
+  }
+  for (absl::string_view line : lines) {
+    if (absl::ConsumePrefix(&line, "data_id: ")) return std::string(line);
+  }
+  return absl::InternalError(
+      absl::StrCat("pawl-worker --make_index printed no identity; see ", child->log()));
 }
 
 LocalCluster::LocalCluster(Programs programs, const OutFolder& out, uint32_t servers,

@@ -32,6 +32,11 @@ absl::StatusOr<Programs> FindPrograms(const std::string& own_program,
 absl::Status MakeCertificates(const Programs& programs, const OutFolder& out,
                               const std::string& job);
 
+// Makes the indexes of the training data of the job in the folder, which streams it, where they are
+// missing or outdated. Returns the data's identity. Errors are pawl-worker's.
+absl::StatusOr<std::string> MakeDataIndex(const Programs& programs, const OutFolder& out,
+                                          const std::string& index_dir);
+
 // The processes of one run. Kills them on destruction. Used by the main thread only (see
 // ChildProcess).
 class LocalCluster {

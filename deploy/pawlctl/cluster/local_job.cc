@@ -32,6 +32,10 @@ std::vector<std::string> WorkerFlags(const RunOptions& options) {
   if (!options.collectives.empty())
     flags.push_back(absl::StrCat("--collectives=", options.collectives));
   if (options.cuda_graphs) flags.emplace_back("--cuda_graphs");
+  if (!options.index_dir.empty()) {
+    flags.push_back(
+        absl::StrCat("--index_dir=", std::filesystem::absolute(options.index_dir).string()));
+  }
   return flags;
 }
 

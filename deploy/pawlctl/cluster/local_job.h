@@ -22,6 +22,8 @@ struct RunOptions {
   std::string collectives;
   // pawl-worker's --cuda_graphs.
   bool cuda_graphs = false;
+  // pawl-worker's --index_dir.
+  std::string index_dir;
   // 0: the job file's value, or 1.
   uint32_t replicas = 0;
   // A pawl.Durability; empty: the job file's value, or LOG.

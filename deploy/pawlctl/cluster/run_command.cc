@@ -38,7 +38,7 @@ absl::StatusOr<Programs> FindOwnPrograms() {
 }
 
 int RunJob(const RunOptions& options) {
-  const absl::StatusOr<LocalJob> job = PrepareJob(options);
+  absl::StatusOr<LocalJob> job = PrepareJob(options);
   if (!job.ok()) return Refuse(job.status());
   absl::StatusOr<Programs> programs = FindOwnPrograms();
   if (!programs.ok()) return Refuse(programs.status());
@@ -51,6 +51,15 @@ int RunJob(const RunOptions& options) {
   if (!out.ok()) return Refuse(out.status());
   const absl::Status written = (*out)->Write((*out)->job_file(), JobText(job->job));
   if (!written.ok()) return Refuse(written);
+  if (Data* const data = job->job.mutable_data();
+      data->window_samples() > 0 && data->data_id().empty()) {
+    const absl::StatusOr<std::string> id = MakeDataIndex(*programs, **out, options.index_dir);
+    if (!id.ok()) return Refuse(id.status());
+    data->set_data_id(*id);
+    if (const absl::Status again = (*out)->Write((*out)->job_file(), JobText(job->job));
+        !again.ok())
+      return Refuse(again);
+  }
   if (options.tls) {
     if (const absl::Status made = MakeCertificates(*programs, **out, job->job.name()); !made.ok())
       return Refuse(made);
@@ -159,6 +168,10 @@ void AddJobFlags(CLI::App& command, RunOptions& options) {
   AddSwitch(command, "--cuda_graphs", options.cuda_graphs,
             "pawl-worker's --cuda_graphs: on a GPU, launch whole steps of models without\n"
             "categorical fields.");
+  AddFlag(
+      command, "--index_dir", "FOLDER", options.index_dir,
+      "pawl-worker's --index_dir: where indexes of streamed data are. The run makes those that\n"
+      "are missing or outdated before it starts the scheduler.");
   AddFlag(command, "--replicas", "R", options.replicas,
           "Replicas of each partition, each on another server; default: 0, which means what the\n"
           "job says, or 1. With R of them the job survives the loss of R - 1 servers.");

@@ -4,16 +4,22 @@
 #include <cmath>
 #include <map>
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/types/span.h"
 #include "client_lib/base/half.h"
 #include "client_lib/base/partitioner.h"
 #include "client_lib/base/status_macros.h"
+#include "client_lib/job/data_files.h"
 #include "client_lib/job/job_file.h"
-#include "worker/data/batch_assembler.h"
+#include "worker/data/batch.h"
 #include "worker/data/dataset.h"
 #include "worker/data/sampler.h"
+#include "worker/data/stream/streamed_data.h"
+#include "worker/data/training_data.h"
 #include "worker/device/open_device.h"
 #include "worker/model/training_model.h"
 
@@ -65,8 +71,14 @@ absl::StatusOr<ReferenceResult> TrainReference(const Job& job) {
     return absl::UnimplementedError("the reference has no backup workers");
   if (job.evaluation().has_early_stopping())
     return absl::UnimplementedError("the reference does not stop early");
-  PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<Dataset> data,
-                        Dataset::Load(job.data(), job.data().train()));
+  PAWL_ASSIGN_OR_RETURN(const std::vector<std::string> files,
+                        ExpandDataFiles("data.train", job.data().train(), job.data().format()));
+  std::unique_ptr<TrainingData> data;
+  if (job.data().window_samples() > 0) {
+    PAWL_ASSIGN_OR_RETURN(data, StreamedData::Open(job.data(), files, {}));
+  } else {
+    PAWL_ASSIGN_OR_RETURN(data, Dataset::Load(job.data(), files));
+  }
   PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, OpenDevice("cpu"));
   PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<TrainingModel> model,
                         TrainingModel::Create(job, data->shape(), *device));
@@ -86,9 +98,10 @@ absl::StatusOr<ReferenceResult> TrainReference(const Job& job) {
 
   result.steps = sampler.steps_per_epoch() * std::max<uint64_t>(job.epochs(), 1);
   if (job.max_steps() != 0) result.steps = std::min<uint64_t>(result.steps, job.max_steps());
-  BatchAssembler assembler(*data);
+  std::vector<std::unique_ptr<RankBatches>> batches;
+  for (uint32_t rank = 0; rank < job.logical_workers(); ++rank)
+    batches.push_back(data->OpenRank(sampler, rank, result.steps, /*order=*/std::nullopt));
   Batch batch;
-  std::vector<uint64_t> samples;
   for (uint64_t step = 0; step < result.steps; ++step) {
     const SamplePosition position = sampler.PositionOf(step);
     // The servers divide the sum over the ranks by the number of ranks; training needs the mean
@@ -98,9 +111,8 @@ absl::StatusOr<ReferenceResult> TrainReference(const Job& job) {
                            static_cast<double>(sampler.GlobalSize(position.step)));
     LossSum loss;
     for (uint32_t rank = 0; rank < job.logical_workers(); ++rank) {
-      sampler.Indices(position, rank, &samples);
-      if (samples.empty()) continue;
-      PAWL_RETURN_IF_ERROR(assembler.Assemble(samples, &batch));
+      PAWL_RETURN_IF_ERROR(batches[rank]->Assemble(step, &batch));
+      if (batch.samples == 0) continue;
       const size_t count = result.tables.size();
       std::vector<std::vector<float>> parameters(count), gradients(count);
       for (size_t t = 0; t < count; ++t) {

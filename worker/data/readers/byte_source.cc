@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
 #include "worker/data/readers/gzip_source.h"
+#include "worker/data/readers/zstd_source.h"
 
 namespace pawl {
 namespace {
@@ -34,9 +35,15 @@ class FileSource final : public ByteSource {
     }
   }
 
-  bool BeginsAsGzip() const {
-    unsigned char magic[2];
-    return pread(descriptor_, magic, 2, 0) == 2 && magic[0] == 0x1f && magic[1] == 0x8b;
+  bool BeginsWith(absl::string_view magic) const {
+    char bytes[4];
+    return pread(descriptor_, bytes, magic.size(), 0) == static_cast<ssize_t>(magic.size()) &&
+           absl::string_view(bytes, magic.size()) == magic;
+  }
+
+  absl::Status Seek(uint64_t offset) {
+    if (lseek(descriptor_, static_cast<off_t>(offset), SEEK_SET) >= 0) return absl::OkStatus();
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot seek in ", path_));
   }
 
  private:
@@ -58,6 +65,13 @@ absl::StatusOr<std::unique_ptr<FileSource>> Open(const std::string& path) {
   return source;
 }
 
+Compression CompressionOf(const FileSource& file, const std::string& path) {
+  if (absl::EndsWith(path, ".gz") || file.BeginsWith("\x1f\x8b")) return Compression::kGzip;
+  if (absl::EndsWith(path, ".zst") || file.BeginsWith("\x28\xb5\x2f\xfd"))
+    return Compression::kZstd;
+  return Compression::kNone;
+}
+
 }  // namespace
 
 absl::StatusOr<size_t> MemorySource::Read(char* out, size_t size) {
@@ -67,10 +81,40 @@ absl::StatusOr<size_t> MemorySource::Read(char* out, size_t size) {
   return count;
 }
 
-absl::StatusOr<std::unique_ptr<ByteSource>> OpenDataFile(const std::string& path) {
+absl::StatusOr<Compression> CompressionOf(const std::string& path) {
+  PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<FileSource> file, Open(path));
+  return CompressionOf(*file, path);
+}
+
+absl::StatusOr<std::unique_ptr<ByteSource>> OpenDataFile(const std::string& path,
+                                                         RestartRecorder* recorder) {
   PAWL_ASSIGN_OR_RETURN(std::unique_ptr<FileSource> file, Open(path));
-  if (!absl::EndsWith(path, ".gz") && !file->BeginsAsGzip()) return file;
-  return std::make_unique<GzipSource>(std::move(file), path);
+  switch (CompressionOf(*file, path)) {
+    case Compression::kGzip:
+      return std::make_unique<GzipSource>(std::move(file), path, recorder);
+    case Compression::kZstd:
+      return std::make_unique<ZstdSource>(std::move(file), path, recorder);
+    case Compression::kNone:
+      break;
+  }
+  return file;
+}
+
+absl::StatusOr<std::unique_ptr<ByteSource>> OpenDataFileAt(const std::string& path,
+                                                           Compression compression,
+                                                           const RestartPoint& point) {
+  PAWL_ASSIGN_OR_RETURN(std::unique_ptr<FileSource> file, Open(path));
+  if (point.file_offset > 0)
+    PAWL_RETURN_IF_ERROR(file->Seek(point.file_offset - (point.bits > 0 ? 1 : 0)));
+  switch (compression) {
+    case Compression::kGzip:
+      return GzipSource::StartingAt(std::move(file), path, point);
+    case Compression::kZstd:
+      return std::make_unique<ZstdSource>(std::move(file), path, nullptr, point.file_offset);
+    case Compression::kNone:
+      break;
+  }
+  return file;
 }
 
 }  // namespace pawl

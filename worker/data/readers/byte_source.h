@@ -3,6 +3,8 @@
 #define PAWL_WORKER_DATA_READERS_BYTE_SOURCE_H_
 
 #include <cstddef>
+#include <cstdint>
+#include <deque>
 #include <memory>
 #include <string>
 
@@ -32,11 +34,48 @@ class MemorySource final : public ByteSource {
   absl::string_view rest_;
 };
 
-// Reads a file, through a GzipSource if the name ends in ".gz" or the file starts as gzip files do
-// (no format read here starts with those bytes). NOT_FOUND, PERMISSION_DENIED or another system
-// error, naming the file; INVALID_ARGUMENT for anything but a regular file, because a pipe could
-// block the reader forever.
-absl::StatusOr<std::unique_ptr<ByteSource>> OpenDataFile(const std::string& path);
+enum class Compression : uint8_t { kNone = 0, kGzip = 1, kZstd = 2 };
+
+// A place of a compressed file from which decompression can start. The default is the file's start.
+struct RestartPoint {
+  uint64_t offset = 0;       // in the decompressed bytes
+  uint64_t file_offset = 0;  // of the first byte to read
+  // gzip: the last `bits` bits of the byte before file_offset also belong to the rest.
+  uint8_t bits = 0;
+  // gzip: the 32 KiB of decompressed bytes before the point, to which the rest may refer.
+  std::string dictionary;
+};
+
+// Collects points at which a file can be restarted, while it is read from its start.
+struct RestartRecorder {
+  // Decompressed bytes between two points, at least.
+  uint64_t spacing = 0;
+  // Points up to the position of the source, in order. The start of the file is not among them.
+  // The user removes those that it does not need.
+  std::deque<RestartPoint> points;
+  uint64_t last_offset = 0;
+
+  bool Wants(uint64_t offset) const { return offset >= last_offset + spacing; }
+  void Add(RestartPoint point) {
+    last_offset = point.offset;
+    points.push_back(std::move(point));
+  }
+};
+
+// The compression of a file, by its first bytes or the end of its name (".gz", ".zst"): no format
+// read here starts with the bytes of gzip or zstd files. The errors of OpenDataFile.
+absl::StatusOr<Compression> CompressionOf(const std::string& path);
+
+// Reads a file, decompressed. NOT_FOUND, PERMISSION_DENIED or another system error, naming the
+// file; INVALID_ARGUMENT for anything but a regular file, because a pipe could block the reader
+// forever. `recorder`, if it is not null, outlives the source.
+absl::StatusOr<std::unique_ptr<ByteSource>> OpenDataFile(const std::string& path,
+                                                         RestartRecorder* recorder = nullptr);
+
+// Reads a file of this compression from a point that a recorder collected.
+absl::StatusOr<std::unique_ptr<ByteSource>> OpenDataFileAt(const std::string& path,
+                                                           Compression compression,
+                                                           const RestartPoint& point);
 
 }  // namespace pawl
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client_lib/base/status_macros.h"
+#include "server/optimizer/math/deterministic_math.h"
 #include "worker/data/readers/text_input.h"
 
 namespace pawl {
@@ -31,10 +32,14 @@ absl::Status CheckNumbers(const CsvColumn& column, const std::string& path) {
         return BadSpec(path, "numeric.mean is not finite");
       if (!std::isfinite(column.numeric().scale()))
         return BadSpec(path, "numeric.scale is not finite");
+      if (!std::isfinite(column.numeric().missing()))
+        return BadSpec(path, "numeric.missing is not finite");
       break;
     case CsvColumn::kBucketized: {
       const CsvColumn::Bucketized& bucketized = column.bucketized();
       const auto& boundaries = bucketized.boundaries();
+      if (!std::isfinite(bucketized.missing()))
+        return BadSpec(path, "bucketized.missing is not finite");
       if ((bucketized.width() != 0) == !boundaries.empty()) {
         return BadSpec(path, "bucketized needs either a width or boundaries");
       }
@@ -60,6 +65,14 @@ absl::Status CheckNumbers(const CsvColumn& column, const std::string& path) {
   return absl::OkStatus();
 }
 
+// sign(x) * log(1 + |x|)
+double SignedLog1p(double x) {
+  const double magnitude = std::abs(x);
+  const double log =
+      magnitude <= 1 ? DeterministicLog1p(magnitude) : DeterministicLog(1 + magnitude);
+  return x < 0 ? -log : log;
+}
+
 // Returns false if x has no bucket.
 bool BucketOf(const CsvColumn::Bucketized& bucketized, double x, int64_t* bucket) {
   if (bucketized.boundaries().empty()) {
@@ -83,6 +96,15 @@ absl::StatusOr<CsvFeatures> CsvFeatures::Create(const CsvSpec& spec) {
                    absl::StrCat("has ", spec.columns_size(), "; the limit is ", kMaxFeatures));
   }
   CsvFeatures features;
+  const std::string& delimiter = spec.delimiter();
+  if (delimiter.size() > 1 || delimiter == "\"" || delimiter == "\n" || delimiter == "\r") {
+    return BadSpec("data.csv.delimiter",
+                   absl::StrCat("is ", Quoted(delimiter),
+                                "; it must be one byte that is neither a quote nor a line end"));
+  }
+  if (!delimiter.empty()) features.dialect_.delimiter = delimiter[0];
+  features.dialect_.quotes = !spec.no_quotes();
+  features.has_header_ = !spec.no_header();
   absl::flat_hash_set<std::string> names;
   std::vector<std::string> cross_paths;
   int labels = 0;
@@ -93,6 +115,15 @@ absl::StatusOr<CsvFeatures> CsvFeatures::Create(const CsvSpec& spec) {
     if (!names.insert(column.name()).second) {
       return BadSpec(path, "the name is used twice; to use one column twice set source");
     }
+    if (spec.no_header() && !column.has_crossed() && column.position() == 0) {
+      return BadSpec(path, "has no position; without a header line columns are found by position");
+    }
+    if (column.position() > static_cast<uint32_t>(kMaxFeatures)) {
+      return BadSpec(
+          path, absl::StrCat("position is ", column.position(), "; the limit is ", kMaxFeatures));
+    }
+    if (column.position() != 0 && !column.source().empty())
+      return BadSpec(path, "has both source and position");
     labels += column.has_label() ? 1 : 0;
     if (column.has_crossed()) cross_paths.push_back(path);
     PAWL_RETURN_IF_ERROR(features.Add(column, path));
@@ -140,8 +171,10 @@ absl::Status CsvFeatures::ResolveCross(Feature* feature, const std::string& path
     return BadSpec(path, absl::StrCat("crossed.columns has ", crossed.columns_size(),
                                       "; the limit is ", kMaxFeatures));
   }
-  if (!feature->column.source().empty())
-    return BadSpec(path, "source is set; a crossed feature has no column");
+  if (!feature->column.source().empty() || feature->column.position() != 0) {
+    return BadSpec(path, absl::StrCat(feature->column.source().empty() ? "position" : "source",
+                                      " is set; a crossed feature has no column"));
+  }
   for (const std::string& name : crossed.columns()) {
     const auto found = std::find_if(features_.begin(), features_.end(), [&](const Feature& other) {
       return other.column.name() == name;
@@ -157,42 +190,65 @@ absl::Status CsvFeatures::ResolveCross(Feature* feature, const std::string& path
   return absl::OkStatus();
 }
 
-absl::Status CsvFeatures::Bind(const CsvRecordReader& header) {
-  const std::vector<absl::string_view>& names = header.fields();
-  header_columns_ = names.size();
-  for (Feature& feature : features_) {
-    const std::string& source =
-        feature.column.source().empty() ? feature.column.name() : feature.column.source();
-    const auto found = std::find(names.begin(), names.end(), source);
-    if (found == names.end()) {
-      constexpr size_t kMaxShownNames = 20;
-      const size_t shown = std::min(names.size(), kMaxShownNames);
-      return header.MalformedRecord(absl::StrCat(
-          "column ", Quoted(source), " is not in the header, which has ",
-          absl::StrJoin(names.begin(), names.begin() + static_cast<ptrdiff_t>(shown), ", ",
-                        [](std::string* out, absl::string_view name) { *out += Quoted(name); }),
-          shown < names.size() ? ", ..." : ""));
+absl::Status CsvFeatures::Bind(const CsvRecordReader& first) {
+  bound_columns_ = first.fields().size();
+  for (Feature& feature : features_) PAWL_RETURN_IF_ERROR(BindOne(first, &feature));
+  return absl::OkStatus();
+}
+
+absl::Status CsvFeatures::BindOne(const CsvRecordReader& first, Feature* feature) {
+  const std::vector<absl::string_view>& names = first.fields();
+  const CsvColumn& column = feature->column;
+  if (column.position() != 0) {
+    if (column.position() > names.size()) {
+      return first.MalformedRecord(absl::StrCat("column ", Quoted(column.name()),
+                                                " is at position ", column.position(),
+                                                ", but the line has ", names.size(), " fields"));
     }
-    feature.source = static_cast<size_t>(found - names.begin());
-    const auto again = std::find(found + 1, names.end(), source);
-    if (again != names.end()) {
-      return header.MalformedField(
-          static_cast<size_t>(again - names.begin()),
-          absl::StrCat("column ", Quoted(source), " is in the header twice"));
-    }
+    feature->source = column.position() - 1;
+    return absl::OkStatus();
+  }
+  const std::string& source = column.source().empty() ? column.name() : column.source();
+  const auto found = std::find(names.begin(), names.end(), source);
+  if (found == names.end()) {
+    constexpr size_t kMaxShownNames = 20;
+    const size_t shown = std::min(names.size(), kMaxShownNames);
+    return first.MalformedRecord(absl::StrCat(
+        "column ", Quoted(source), " is not in the header, which has ",
+        absl::StrJoin(names.begin(), names.begin() + static_cast<ptrdiff_t>(shown), ", ",
+                      [](std::string* out, absl::string_view name) { *out += Quoted(name); }),
+        shown < names.size() ? ", ..." : ""));
+  }
+  feature->source = static_cast<size_t>(found - names.begin());
+  const auto again = std::find(found + 1, names.end(), source);
+  if (again != names.end()) {
+    return first.MalformedField(static_cast<size_t>(again - names.begin()),
+                                absl::StrCat("column ", Quoted(source), " is in the header twice"));
   }
   return absl::OkStatus();
 }
 
 absl::Status CsvFeatures::Apply(const CsvRecordReader& record, CsvSample* sample) const {
-  if (record.fields().size() != header_columns_) {
-    return record.MalformedRecord(absl::StrCat("the line has ", record.fields().size(),
-                                               " fields, but the header has ", header_columns_));
+  const std::vector<absl::string_view>& texts = record.fields();
+  if (texts.size() != bound_columns_) {
+    return record.MalformedRecord(
+        absl::StrCat("the line has ", texts.size(), " fields, but ",
+                     has_header_ ? "the header has " : "the first line has ", bound_columns_));
   }
   sample->numerics.resize(shape_.numeric_count);
   sample->keys.resize(shape_.field_count);
-  for (const Feature& feature : features_) PAWL_RETURN_IF_ERROR(ApplyOne(feature, record, sample));
   std::vector<uint64_t>& keys = sample->keys;
+  for (const Feature& feature : features_) {
+    const absl::string_view text = texts[feature.source];
+    if (feature.kind == CsvColumn::kCategorical) {
+      keys[feature.field] = feature.key.OfCategory(text);
+    } else if (feature.kind == CsvColumn::kHashed) {
+      keys[feature.field] =
+          feature.key.OfHashed(feature.key.OfCategory(text), feature.column.hashed().buckets());
+    } else {
+      PAWL_RETURN_IF_ERROR(ApplyNumber(feature, text, record, sample));
+    }
+  }
   for (const Feature& feature : crosses_) {
     uint64_t combined[kMaxFeatures];
     for (size_t i = 0; i < feature.crossed.size(); ++i) combined[i] = keys[feature.crossed[i]];
@@ -203,9 +259,8 @@ absl::Status CsvFeatures::Apply(const CsvRecordReader& record, CsvSample* sample
   return absl::OkStatus();
 }
 
-absl::Status CsvFeatures::ApplyOne(const Feature& feature, const CsvRecordReader& record,
-                                   CsvSample* sample) const {
-  const absl::string_view text = record.fields()[feature.source];
+absl::Status CsvFeatures::ApplyNumber(const Feature& feature, absl::string_view text,
+                                      const CsvRecordReader& record, CsvSample* sample) const {
   const CsvColumn& column = feature.column;
   const auto malformed = [&](absl::string_view what) {
     return record.MalformedField(
@@ -213,37 +268,36 @@ absl::Status CsvFeatures::ApplyOne(const Feature& feature, const CsvRecordReader
         absl::StrCat("column ", Quoted(column.source().empty() ? column.name() : column.source()),
                      ": ", what));
   };
-  if (column.has_categorical()) {
-    sample->keys[feature.field] = feature.key.OfCategory(text);
-    return absl::OkStatus();
+  double number = feature.missing;
+  if (!(text.empty() && feature.has_missing) && !ParseNumber(text, &number)) {
+    const bool may_be_missing = feature.kind != CsvColumn::kLabel && text.empty();
+    return malformed(absl::StrCat(
+        Quoted(text), " is not a number",
+        may_be_missing ? "; set `missing` of the column to the number that it stands for" : ""));
   }
-  if (column.has_hashed()) {
-    sample->keys[feature.field] =
-        feature.key.OfHashed(feature.key.OfCategory(text), column.hashed().buckets());
-    return absl::OkStatus();
-  }
-  double number = 0;
-  if (!ParseNumber(text, &number)) return malformed(absl::StrCat(Quoted(text), " is not a number"));
-  if (column.has_bucketized()) {
-    int64_t bucket = 0;
-    if (!BucketOf(column.bucketized(), number, &bucket)) {
-      return malformed(absl::StrCat(Quoted(text), " is too large for its buckets"));
+  switch (feature.kind) {
+    case CsvColumn::kBucketized: {
+      int64_t bucket = 0;
+      if (!BucketOf(column.bucketized(), number, &bucket))
+        return malformed(absl::StrCat(Quoted(text), " is too large for its buckets"));
+      sample->keys[feature.field] = feature.key.OfBucket(bucket);
+      return absl::OkStatus();
     }
-    sample->keys[feature.field] = feature.key.OfBucket(bucket);
-    return absl::OkStatus();
-  }
-  if (column.has_label() && column.label().has_greater_than()) {
-    sample->label = number > column.label().greater_than() ? 1.0f : 0.0f;
-    return absl::OkStatus();
-  }
-  if (column.has_numeric()) {
-    const double scale = column.numeric().scale();
-    number = (number - column.numeric().mean()) / (scale == 0 ? 1 : scale);
+    case CsvColumn::kLabel:
+      if (!column.label().has_greater_than()) break;
+      sample->label = number > column.label().greater_than() ? 1.0f : 0.0f;
+      return absl::OkStatus();
+    default: {
+      if (column.numeric().log1p()) number = SignedLog1p(number);
+      const double scale = column.numeric().scale();
+      number = (number - column.numeric().mean()) / (scale == 0 ? 1 : scale);
+      break;
+    }
   }
   const float narrow = static_cast<float>(number);
   if (!std::isfinite(narrow))
     return malformed(absl::StrCat(Quoted(text), " is out of float32's range"));
-  (column.has_label() ? sample->label : sample->numerics[feature.field]) = narrow;
+  (feature.kind == CsvColumn::kLabel ? sample->label : sample->numerics[feature.field]) = narrow;
   return absl::OkStatus();
 }
 

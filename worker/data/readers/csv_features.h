@@ -39,9 +39,14 @@ class CsvFeatures {
 
   DataShape shape() const { return shape_; }
 
-  // Finds the columns in the header line, which is `header`'s current record. INVALID_ARGUMENT for
-  // a missing or duplicate column.
-  absl::Status Bind(const CsvRecordReader& header);
+  // How the files of this spec separate fields.
+  CsvDialect dialect() const { return dialect_; }
+  // Whether the first record of a file is a header line; otherwise it is a sample.
+  bool has_header() const { return has_header_; }
+
+  // Finds the columns by the first record of a file, which is `first`'s current record; all records
+  // must have as many fields. INVALID_ARGUMENT for a missing or duplicate column.
+  absl::Status Bind(const CsvRecordReader& first);
 
   // Overwrites *sample from the current record of `record`. INVALID_ARGUMENT naming file, line and
   // column. REQUIRES: Bind has succeeded.
@@ -49,10 +54,20 @@ class CsvFeatures {
 
  private:
   struct Feature {
-    explicit Feature(const CsvColumn& spec) : column(spec), key(spec.name()) {}
+    explicit Feature(const CsvColumn& spec)
+        : column(spec),
+          kind(spec.kind_case()),
+          key(spec.name()),
+          missing(spec.has_numeric() && spec.numeric().has_missing() ? spec.numeric().missing()
+                                                                     : spec.bucketized().missing()),
+          has_missing(spec.numeric().has_missing() || spec.bucketized().has_missing()) {}
 
     CsvColumn column;
+    CsvColumn::KindCase kind;
     FeatureKey key;
+    // The number that an empty field stands for.
+    double missing;
+    bool has_missing;
     // Index in the record; unused in a crossed feature.
     size_t source = 0;
     // Index in keys; for crossed features, of the combined columns.
@@ -64,13 +79,17 @@ class CsvFeatures {
 
   absl::Status Add(const CsvColumn& column, const std::string& path);
   absl::Status ResolveCross(Feature* feature, const std::string& path);
-  absl::Status ApplyOne(const Feature& feature, const CsvRecordReader& record,
-                        CsvSample* sample) const;
+  absl::Status BindOne(const CsvRecordReader& first, Feature* feature);
+  // For kinds that are numbers.
+  absl::Status ApplyNumber(const Feature& feature, absl::string_view text,
+                           const CsvRecordReader& record, CsvSample* sample) const;
 
+  CsvDialect dialect_;
+  bool has_header_ = true;
   std::vector<Feature> features_;  // all but crossed ones, the label among them
   std::vector<Feature> crosses_;
   DataShape shape_;
-  size_t header_columns_ = 0;
+  size_t bound_columns_ = 0;
 };
 
 }  // namespace pawl

@@ -1,18 +1,66 @@
-// Reads samples from a comma-separated file.
+// Reads samples from a file of separated values.
 #ifndef PAWL_WORKER_DATA_READERS_CSV_READER_H_
 #define PAWL_WORKER_DATA_READERS_CSV_READER_H_
 
+#include <cstdint>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "proto/job.pb.h"
 #include "worker/data/readers/byte_source.h"
+#include "worker/data/readers/csv_features.h"
+#include "worker/data/readers/csv_record_reader.h"
+#include "worker/data/readers/sample_reader.h"
 #include "worker/data/sample_store.h"
 
 namespace pawl {
 
-// Appends the samples to *store. The first line is the header. INVALID_ARGUMENT naming the spec's
-// field for a bad spec, or file, line and column of malformed data.
+class CsvReader final : public SampleReader {
+ public:
+  // Reads a file from its start. INVALID_ARGUMENT naming the spec's field for a bad spec, or file,
+  // line and column of a header that lacks a column. `source` must outlive the reader.
+  static absl::StatusOr<std::unique_ptr<CsvReader>> Open(ByteSource& source,
+                                                         const std::string& name,
+                                                         const CsvSpec& spec);
+  // Reads records from the midst of a file, which begins with `head` (at least its first record).
+  // `lines_before`: the lines of the file before the source's first one.
+  static absl::StatusOr<std::unique_ptr<CsvReader>> OpenBehind(absl::string_view head,
+                                                               ByteSource& source,
+                                                               const std::string& name,
+                                                               const CsvSpec& spec,
+                                                               uint64_t lines_before);
+
+  const DataShape& shape() const { return shape_; }
+
+  absl::StatusOr<bool> Next(SampleStore* store) override;
+  absl::StatusOr<bool> Skip() override;
+  bool IsAtSample() const override { return is_at_sample_; }
+  uint64_t offset() const override { return records_.offset(); }
+  uint64_t lines() const override { return records_.line_number(); }
+
+ private:
+  CsvReader(CsvFeatures features, ByteSource& source, const std::string& name,
+            uint64_t lines_before)
+      : features_(std::move(features)),
+        shape_(features_.shape()),
+        records_(source, name, features_.dialect(), lines_before) {}
+
+  CsvFeatures features_;
+  const DataShape shape_;
+  CsvRecordReader records_;
+  CsvSample sample_;
+  // The current record is the file's first one, is a sample and has not been used.
+  bool has_record_ = false;
+  bool is_at_sample_ = false;
+};
+
+// Appends the samples to *store. The first line is the header, unless spec.no_header.
+// INVALID_ARGUMENT naming the spec's field for a bad spec, or file, line and column of malformed
+// data.
 absl::Status ReadCsv(ByteSource& source, const std::string& name, const CsvSpec& spec,
                      SampleStore* store);
 

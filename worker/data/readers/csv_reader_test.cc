@@ -3,6 +3,7 @@
 #include <google/protobuf/text_format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -215,6 +216,77 @@ TEST(CsvReaderTest, MemoryLimitIsRespected) {
   const absl::Status status = Read(kFlights, text, &store);
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_LT(store.memory_bytes(), 400000u);
+}
+
+TEST(CsvReaderTest, ColumnsByPositionNeedNoHeader) {
+  constexpr char kSpec[] = R"(
+    delimiter: "\t" no_header: true
+    columns { name: "label" position: 1 label {} }
+    columns { name: "i" position: 2 numeric { missing: -2 } }
+    columns { name: "c" position: 4 categorical {} }
+  )";
+  SampleStore store(kNoLimit);
+  ASSERT_TRUE(Read(kSpec, "1\t5\tunused\ta,b\n0\t\t\t\n", &store).ok());
+  EXPECT_THAT(store.labels, ElementsAre(1, 0));
+  EXPECT_THAT(store.numerics, ElementsAre(5, -2));
+  EXPECT_THAT(store.keys(),
+              ElementsAre(FeatureKey("c").OfCategory("a,b"), FeatureKey("c").OfCategory("")));
+  EXPECT_EQ(Error(kSpec, "1\t5\tx\n"),
+            "t.csv:1:1: column 'c' is at position 4, but the line has 3 fields");
+  EXPECT_EQ(Error(kSpec, "1\t5\tx\ty\n1\t2\n"),
+            "t.csv:2:1: the line has 2 fields, but the first line has 4");
+  SampleStore empty(kNoLimit);
+  ASSERT_TRUE(Read(kSpec, "", &empty).ok());
+  EXPECT_EQ(empty.size(), 0u);
+}
+
+TEST(CsvReaderTest, PositionIsCountedInTheHeader) {
+  SampleStore store(kNoLimit);
+  ASSERT_TRUE(
+      Read("columns { name: 'y' label {} } columns { name: 'f' position: 1 categorical {} }",
+           "x,y\na,3\n", &store)
+          .ok());
+  EXPECT_THAT(store.labels, ElementsAre(3));
+  EXPECT_THAT(store.keys(), ElementsAre(FeatureKey("f").OfCategory("a")));
+}
+
+TEST(CsvReaderTest, QuotesMayBePlainCharacters) {
+  SampleStore store(kNoLimit);
+  ASSERT_TRUE(Read("no_quotes: true columns { name: 'y' label {} } columns { name: 'x' "
+                   "categorical {} }",
+                   "y,x\n1,\"a\n", &store)
+                  .ok());
+  EXPECT_THAT(store.keys(), ElementsAre(FeatureKey("x").OfCategory("\"a")));
+}
+
+TEST(CsvReaderTest, LogarithmComesBeforeScaling) {
+  SampleStore store(kNoLimit);
+  ASSERT_TRUE(Read("columns { name: 'y' label {} } columns { name: 'x' numeric { log1p: true mean: "
+                   "1 scale: 2 missing: 0 } }",
+                   "y,x\n0,0\n0,1.5\n0,-3\n0,99\n0,\n", &store)
+                  .ok());
+  const auto expected = [](double log) { return static_cast<float>((log - 1) / 2); };
+  EXPECT_THAT(store.numerics,
+              ElementsAre(expected(0), testing::FloatEq(expected(std::log(2.5))),
+                          testing::FloatEq(expected(-std::log(4.0))),
+                          testing::FloatEq(expected(std::log(100.0))), expected(0)));
+}
+
+TEST(CsvReaderTest, EmptyNumberIsRefusedWithAdvice) {
+  EXPECT_THAT(Error("columns { name: 'y' label {} } columns { name: 'x' numeric {} }", "y,x\n1,\n"),
+              HasSubstr("t.csv:2:3: column 'x': '' is not a number; set `missing`"));
+}
+
+TEST(CsvReaderTest, BadDialectsNameTheField) {
+  const std::string columns = "columns { name: 'y' label {} } columns { name: 'x' categorical {} }";
+  EXPECT_THAT(Error("delimiter: 'ab' " + columns, ""), HasSubstr("data.csv.delimiter: is 'ab'"));
+  EXPECT_THAT(Error("delimiter: '\"' " + columns, ""), HasSubstr("data.csv.delimiter"));
+  EXPECT_THAT(Error("no_header: true " + columns, ""),
+              HasSubstr("data.csv.columns[0] 'y': has no position"));
+  EXPECT_THAT(Error("columns { name: 'y' label {} } columns { name: 'x' source: 'z' position: 1 "
+                    "categorical {} }",
+                    ""),
+              HasSubstr("has both source and position"));
 }
 
 }  // namespace

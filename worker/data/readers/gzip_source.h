@@ -24,7 +24,13 @@ class GzipSource final : public ByteSource {
  public:
   static constexpr size_t kBufferBytes = 64 * 1024;
 
-  GzipSource(std::unique_ptr<ByteSource> compressed, std::string name);
+  // `recorder` may be null, and otherwise outlives the source.
+  GzipSource(std::unique_ptr<ByteSource> compressed, std::string name,
+             RestartRecorder* recorder = nullptr);
+  // Continues at a point of a recorder. `compressed` begins with the byte that has the point's
+  // bits, if there are any, otherwise at its file_offset.
+  static absl::StatusOr<std::unique_ptr<GzipSource>> StartingAt(
+      std::unique_ptr<ByteSource> compressed, std::string name, const RestartPoint& point);
   ~GzipSource() override;
   GzipSource(const GzipSource&) = delete;
   GzipSource& operator=(const GzipSource&) = delete;
@@ -35,15 +41,23 @@ class GzipSource final : public ByteSource {
   // Reads more input if there is none. False at its end.
   absl::StatusOr<bool> Fill();
   absl::Status Malformed(absl::string_view what) const;
+  // Passes over the checksum and length at the end of a member whose start was not read.
+  absl::Status SkipTrailer();
+  // Records a point if inflate has stopped at one.
+  void Record();
 
   const std::unique_ptr<ByteSource> compressed_;
   const std::string name_;
   std::vector<char> buffer_;
   z_stream stream_ = {};
+  RestartRecorder* const recorder_;
   bool initialized_ = false;
+  // Within a member that is read from a restart point: its deflate stream, without checks.
+  bool is_raw_ = false;
   // Inside a member or before the first one: the input must not end here.
   bool in_member_ = true;
   uint64_t filled_bytes_ = 0;
+  uint64_t written_ = 0;
 };
 
 }  // namespace pawl

@@ -123,6 +123,11 @@ absl::Status ReadIdx(ByteSource& images, const std::string& image_name, ByteSour
     return Malformed(image_name, absl::StrCat("has ", image_header.count, " images, but ",
                                               label_name, " has ", label_header.count, " labels"));
   }
+  if (store->size() > 0 && store->shape.numeric_count != image_header.item_bytes) {
+    return Malformed(image_name, absl::StrCat("a sample has ", image_header.item_bytes,
+                                              " elements, but those of earlier files have ",
+                                              store->shape.numeric_count));
+  }
   store->shape.numeric_count = static_cast<uint32_t>(image_header.item_bytes);
   PAWL_RETURN_IF_ERROR(
       ReadElements(images, image_name, image_header, [&](const uint8_t* bytes, size_t count) {

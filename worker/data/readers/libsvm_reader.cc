@@ -2,88 +2,168 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstring>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
 #include "client_lib/base/status_macros.h"
-#include "worker/data/readers/line_reader.h"
 #include "worker/data/readers/text_input.h"
 
 namespace pawl {
 namespace {
 
-// Removes and returns the next word of *rest; empty if there is none.
-absl::string_view NextWord(absl::string_view* rest) {
-  const auto is_blank = [](char c) { return c == ' ' || c == '\t'; };
-  const char* begin = std::find_if_not(rest->begin(), rest->end(), is_blank);
-  const char* end = std::find_if(begin, rest->end(), is_blank);
-  rest->remove_prefix(static_cast<size_t>(end - rest->begin()));
+bool IsBlank(char c) { return c == ' ' || c == '\t'; }
+
+const char* SkipBlanks(const char* at, const char* end) {
+  while (at != end && IsBlank(*at)) ++at;
+  return at;
+}
+
+const char* EndOfWord(const char* at, const char* end) {
+  while (at != end && !IsBlank(*at)) ++at;
+  return at;
+}
+
+absl::string_view Word(const char* begin, const char* end) {
   return absl::string_view(begin, static_cast<size_t>(end - begin));
 }
 
-bool ParsePair(absl::string_view word, uint64_t* index, float* value) {
-  const char* const end = word.data() + word.size();
-  const std::from_chars_result result = std::from_chars(word.data(), end, *index);
+// Parses the pair that begins at *at, and moves *at to its end.
+bool ParsePair(const char** at, const char* end, uint64_t* index, float* value) {
+  const std::from_chars_result result = std::from_chars(*at, end, *index);
   if (result.ec != std::errc() || result.ptr == end || *result.ptr != ':') return false;
-  return ParseFloat(absl::string_view(result.ptr + 1, static_cast<size_t>(end - result.ptr - 1)),
-                    value);
+  const char* const begin = result.ptr + 1;
+  // Most values are a single "1".
+  if (begin != end && *begin == '1' && (begin + 1 == end || IsBlank(begin[1]))) {
+    *value = 1;
+    *at = begin + 1;
+    return true;
+  }
+  *at = EndOfWord(begin, end);
+  return ParseFloat(Word(begin, *at), value);
+}
+
+// "qid:" and a number.
+bool IsQueryId(absl::string_view word) {
+  uint64_t id = 0;
+  if (!absl::StartsWith(word, "qid:")) return false;
+  const char* const end = word.data() + word.size();
+  const std::from_chars_result result = std::from_chars(word.data() + 4, end, id);
+  return result.ec == std::errc() && result.ptr == end;
 }
 
 }  // namespace
 
-absl::Status ReadLibsvm(ByteSource& source, const std::string& name, uint32_t fields,
-                        SampleStore* store) {
-  LineReader lines(source, name);
-  absl::string_view line;
-  uint64_t longest = 0;
-  bool all_ones = true;
-  if (store->sample_begin.empty()) store->sample_begin.push_back(0);
+absl::Status LibsvmReader::Malformed(const char* at, const char* line,
+                                     absl::string_view what) const {
+  return MalformedAt(lines_.name(), lines_.line_number(), static_cast<uint64_t>(at - line) + 1,
+                     what);
+}
+
+absl::StatusOr<bool> LibsvmReader::NextLine(absl::string_view* line) {
   for (;;) {
-    PAWL_ASSIGN_OR_RETURN(const bool more, lines.Next(&line));
-    if (!more) break;
-    const auto malformed = [&](absl::string_view word, absl::string_view what) {
-      return MalformedAt(name, lines.line_number(),
-                         static_cast<uint64_t>(word.data() - line.data()) + 1, what);
-    };
-    absl::string_view rest = line.substr(0, line.find('#'));
-    const absl::string_view label_word = NextWord(&rest);
-    if (label_word.empty()) continue;
-    float label = 0;
-    if (!ParseFloat(label_word, &label)) {
-      return malformed(label_word,
-                       absl::StrCat("the label ", Quoted(label_word), " is not a number"));
-    }
-    store->labels.push_back(label);
-    uint64_t pairs = 0;
-    for (absl::string_view word = NextWord(&rest); !word.empty(); word = NextWord(&rest)) {
-      uint64_t index = 0;
-      float value = 0;
-      if (!ParsePair(word, &index, &value)) {
-        return malformed(word, absl::StrCat(Quoted(word), " is not an index:value pair"));
-      }
-      if (++pairs > kMaxLibsvmPairs) {
-        return malformed(word, absl::StrCat("the line has more than ", kMaxLibsvmPairs, " pairs"));
-      }
-      store->entries.push_back(store->Intern(index));
-      // Weights are stored only from the first one on that is not 1.
-      if (all_ones && value != 1) {
-        store->weights.assign(store->entries.size() - 1, 1);
-        all_ones = false;
-      }
-      if (!all_ones) store->weights.push_back(value);
-    }
-    longest = std::max(longest, pairs);
-    store->sample_begin.push_back(store->entries.size());
-    PAWL_RETURN_IF_ERROR(store->CheckLimits(name));
+    const absl::StatusOr<bool> more = lines_.Next(line);
+    if (!more.ok() || !*more) return more;
+    const char* const begin = line->data();
+    const char* const end = begin + line->size();
+    const char* const first = SkipBlanks(begin, end);
+    if (first != end && *first != '#') return true;
   }
-  if (fields == 0 && longest > SampleStore::kMaxFields) {
+}
+
+absl::StatusOr<bool> LibsvmReader::Skip() {
+  absl::string_view line;
+  const absl::StatusOr<bool> more = NextLine(&line);
+  if (!more.ok() && lines_.discards()) return true;
+  return more;
+}
+
+absl::StatusOr<bool> LibsvmReader::Next(SampleStore* store) {
+  if (store->sample_begin.empty()) store->sample_begin.push_back(0);
+  is_at_sample_ = false;
+  absl::string_view line;
+  const absl::StatusOr<bool> more = NextLine(&line);
+  if (!more.ok()) {
+    is_at_sample_ = lines_.discards();
+    return more;
+  }
+  if (!*more) return false;
+  const uint64_t entries = store->entry_count();
+  const absl::Status status = Parse(line, store);
+  if (!status.ok()) {
+    store->TruncateEntries(entries);
+    is_at_sample_ = true;
+    return status;
+  }
+  return true;
+}
+
+absl::Status LibsvmReader::Parse(absl::string_view line, SampleStore* store) {
+  const char* const begin = line.data();
+  const void* const comment = std::memchr(begin, '#', line.size());
+  const char* const end =
+      comment == nullptr ? begin + line.size() : static_cast<const char*>(comment);
+  const char* at = SkipBlanks(begin, end);
+  const char* word_end = EndOfWord(at, end);
+  float label = 0;
+  if (const absl::string_view word = Word(at, word_end); !ParseFloat(word, &label)) {
+    return Malformed(at, begin, absl::StrCat("the label ", Quoted(word), " is not a number"));
+  }
+  at = SkipBlanks(word_end, end);
+  if (at != end && *at == 'q') {
+    word_end = EndOfWord(at, end);
+    if (IsQueryId(Word(at, word_end))) at = SkipBlanks(word_end, end);
+  }
+  uint64_t pairs = 0;
+  while (at != end) {
+    const char* const word = at;
+    uint64_t index = 0;
+    float value = 0;
+    if (!ParsePair(&at, end, &index, &value)) {
+      return Malformed(
+          word, begin,
+          absl::StrCat(Quoted(Word(word, EndOfWord(word, end))), " is not an index:value pair"));
+    }
+    if (++pairs > kMaxLibsvmPairs) {
+      return Malformed(word, begin,
+                       absl::StrCat("the line has more than ", kMaxLibsvmPairs, " pairs"));
+    }
+    store->AddEntry(index);
+    // Weights are stored only from the first one on that is not 1.
+    if (!store->weights.empty()) {
+      store->weights.push_back(value);
+    } else if (value != 1) {
+      store->weights.assign(store->entry_count() - 1, 1);
+      store->weights.push_back(value);
+    }
+    at = SkipBlanks(at, end);
+  }
+  most_entries_ = std::max(most_entries_, pairs);
+  store->labels.push_back(label);
+  store->sample_begin.push_back(store->entry_count());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<uint32_t> LibsvmFields(uint32_t fields, uint64_t most_entries,
+                                      absl::string_view file) {
+  if (fields != 0) return fields;
+  if (most_entries > SampleStore::kMaxFields) {
     return absl::InvalidArgumentError(
-        absl::StrCat(name, ": a line has ", longest,
+        absl::StrCat(file, ": a line has ", most_entries,
                      " pairs, too many for one field each (the limit is ", SampleStore::kMaxFields,
                      "); set data.libsvm_fields: with 1 all pairs of a line are one field"));
   }
-  store->shape.field_count =
-      fields != 0 ? fields : static_cast<uint32_t>(std::max<uint64_t>(longest, 1));
+  return static_cast<uint32_t>(std::max<uint64_t>(most_entries, 1));
+}
+
+absl::Status ReadLibsvm(ByteSource& source, const std::string& name, uint32_t fields,
+                        SampleStore* store) {
+  if (store->sample_begin.empty()) store->sample_begin.push_back(0);
+  LibsvmReader reader(source, name);
+  BadSamples bad;
+  PAWL_RETURN_IF_ERROR(ReadSamples(reader, name, store, &bad));
+  PAWL_ASSIGN_OR_RETURN(store->shape.field_count,
+                        LibsvmFields(fields, reader.most_entries(), name));
   return absl::OkStatus();
 }
 

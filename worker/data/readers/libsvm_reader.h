@@ -4,9 +4,14 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "worker/data/readers/byte_source.h"
+#include "worker/data/readers/line_reader.h"
+#include "worker/data/readers/sample_reader.h"
 #include "worker/data/sample_store.h"
 
 namespace pawl {
@@ -14,9 +19,40 @@ namespace pawl {
 // Limit of pairs per line.
 inline constexpr uint32_t kMaxLibsvmPairs = 1 << 16;
 
-// Appends the samples to *store. Blanks and tabs separate; '#' starts a comment; empty lines are
-// skipped. The index (0 to 2^64 - 1, in any order) is the key and the value is the entry's weight.
-// Labels are stored unchanged.
+// Blanks and tabs separate; '#' starts a comment; empty lines are skipped. The index (0 to 2^64 -
+// 1, in any order) is the key and the value is the entry's weight. Labels are stored unchanged. A
+// "qid:number" after the label, which groups samples of ranking tasks, is checked and ignored.
+class LibsvmReader final : public SampleReader {
+ public:
+  // `source` must outlive the reader. Errors name the file `name`. `lines_before`: the lines of the
+  // file before the source's first one.
+  LibsvmReader(ByteSource& source, std::string name, uint64_t lines_before = 0)
+      : lines_(source, std::move(name), lines_before) {}
+
+  absl::StatusOr<bool> Next(SampleStore* store) override;
+  absl::StatusOr<bool> Skip() override;
+  bool IsAtSample() const override { return is_at_sample_; }
+  uint64_t offset() const override { return lines_.offset(); }
+  uint64_t lines() const override { return lines_.line_number(); }
+  uint64_t most_entries() const override { return most_entries_; }
+
+ private:
+  // Sets *line to the next one with a sample. False after the last.
+  absl::StatusOr<bool> NextLine(absl::string_view* line);
+  absl::Status Parse(absl::string_view line, SampleStore* store);
+  absl::Status Malformed(const char* at, const char* line, absl::string_view what) const;
+
+  LineReader lines_;
+  bool is_at_sample_ = false;
+  uint64_t most_entries_ = 0;
+};
+
+// The number of fields of data whose setting is `fields` (data.libsvm_fields) and whose longest
+// line has `most_entries` pairs. INVALID_ARGUMENT, naming `file`, beyond the limit.
+absl::StatusOr<uint32_t> LibsvmFields(uint32_t fields, uint64_t most_entries,
+                                      absl::string_view file);
+
+// Appends the samples to *store.
 //
 // `fields` is the number of categorical fields of a sample; pairs beyond it belong to the last
 // field. 0: as many as the longest line has pairs, at least 1. INVALID_ARGUMENT naming file, line

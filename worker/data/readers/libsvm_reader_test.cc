@@ -45,6 +45,14 @@ TEST(LibsvmReaderTest, ReadsSamples) {
   EXPECT_EQ(store.shape.numeric_count, 0u);
 }
 
+TEST(LibsvmReaderTest, QueryIdsAreIgnored) {
+  SampleStore store(kNoLimit);
+  ASSERT_TRUE(Read("3 qid:1 4:1\n1 qid:2\n", &store).ok());
+  EXPECT_THAT(store.labels, ElementsAre(3, 1));
+  EXPECT_THAT(store.keys(), ElementsAre(4));
+  EXPECT_THAT(Error("3 4:1 qid:1\n"), HasSubstr("1:7: 'qid:1' is not an index:value pair"));
+}
+
 TEST(LibsvmReaderTest, WeightsAreStoredOnlyIfTheyDiffer) {
   SampleStore plain(kNoLimit);
   ASSERT_TRUE(Read("1 3:1 4:1.0\n0 5:1\n", &plain).ok());
@@ -71,7 +79,7 @@ TEST(LibsvmReaderTest, MalformedLinesNameFileLineAndColumn) {
   EXPECT_EQ(Error("1 1:1 2:x\n"), "t.libsvm:1:7: '2:x' is not an index:value pair");
   EXPECT_EQ(Error("1 1:1\n\n1  1"), "t.libsvm:3:4: '1' is not an index:value pair");
   for (const char* word : {":1", "1:", "-1:1", "x:1", "1:nan", "1:inf", "1:1e39", "1:1:1",
-                           "18446744073709551616:1", "1.5:1", "qid:3", "1\x01:1"}) {
+                           "18446744073709551616:1", "1.5:1", "qid:x", "1\x01:1"}) {
     EXPECT_THAT(Error(std::string("1 ") + word), HasSubstr("t.libsvm:1:3: ")) << word;
   }
   EXPECT_THAT(Error("nan 1:1"), HasSubstr("t.libsvm:1:1: the label"));

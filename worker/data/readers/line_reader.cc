@@ -1,5 +1,6 @@
 #include "worker/data/readers/line_reader.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -10,8 +11,8 @@
 
 namespace pawl {
 
-LineReader::LineReader(ByteSource& source, std::string name)
-    : source_(source), name_(std::move(name)), buffer_(kBufferBytes) {}
+LineReader::LineReader(ByteSource& source, std::string name, uint64_t lines_before)
+    : source_(source), name_(std::move(name)), buffer_(kBufferBytes), line_number_(lines_before) {}
 
 absl::Status LineReader::Refill() {
   std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
@@ -21,6 +22,7 @@ absl::Status LineReader::Refill() {
   PAWL_ASSIGN_OR_RETURN(const size_t count,
                         source_.Read(buffer_.data() + end_, buffer_.size() - end_));
   end_ += count;
+  read_ += count;
   at_end_ = count == 0;
   return absl::OkStatus();
 }
@@ -38,6 +40,21 @@ absl::StatusOr<bool> LineReader::Next(absl::string_view* line) {
       if (unread == 0) return false;
       newline = begin + unread;
     }
+    if (discards_) {
+      if (newline == nullptr) {
+        begin_ = end_;
+      } else {
+        discards_ = false;
+        begin_ = std::min(end_, static_cast<size_t>(newline - buffer_.data()) + 1);
+      }
+      searched = 0;
+      if (!discards_) continue;
+      if (absl::Status status = Refill(); !status.ok()) {
+        discards_ = false;
+        return status;
+      }
+      continue;
+    }
     // The end of a line takes at most two bytes.
     if (newline == nullptr && unread < kMaxLineBytes + 2) {
       searched = unread;
@@ -48,6 +65,7 @@ absl::StatusOr<bool> LineReader::Next(absl::string_view* line) {
     size_t length = newline == nullptr ? unread : static_cast<size_t>(newline - begin);
     if (length > 0 && begin[length - 1] == '\r') --length;
     if (newline == nullptr || length > kMaxLineBytes) {
+      discards_ = true;
       return MalformedAt(name_, line_number_, 1,
                          absl::StrCat("the line is longer than ", kMaxLineBytes, " bytes"));
     }

@@ -23,15 +23,21 @@ class LineReader {
   // Read at once; the buffer grows beyond it only for a long line.
   static constexpr size_t kBufferBytes = 64 * 1024;
 
-  // `source` must outlive the reader. Errors name the file `name`.
-  LineReader(ByteSource& source, std::string name);
+  // `source` must outlive the reader. Errors name the file `name`. `lines_before`: the lines of the
+  // file before the source's first one.
+  LineReader(ByteSource& source, std::string name, uint64_t lines_before = 0);
 
   // Sets *line to the next line without its end, valid until the next call. False after the last.
-  // INVALID_ARGUMENT for a line above kMaxLineBytes.
+  // INVALID_ARGUMENT for a line above kMaxLineBytes, which the next call passes over. Other errors
+  // are those of the source, after which the reader is unusable.
   absl::StatusOr<bool> Next(absl::string_view* line);
 
   // The number of the last line that Next returned; the first is 1.
   uint64_t line_number() const { return line_number_; }
+  // The bytes of the source up to the end of that line.
+  uint64_t offset() const { return read_ - (end_ - begin_); }
+  // Whether the last line was too long, and the next call passes over its rest.
+  bool discards() const { return discards_; }
   const std::string& name() const { return name_; }
 
  private:
@@ -45,7 +51,10 @@ class LineReader {
   size_t begin_ = 0;  // unread: [begin_, end_)
   size_t end_ = 0;
   bool at_end_ = false;
-  uint64_t line_number_ = 0;
+  // Within a line that is too long.
+  bool discards_ = false;
+  uint64_t read_ = 0;  // from the source
+  uint64_t line_number_;
 };
 
 }  // namespace pawl

@@ -1,0 +1,197 @@
+#include "worker/data/stream/rank_stream.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/clock.h"
+#include "client_lib/base/status_macros.h"
+
+namespace pawl {
+namespace {
+
+constexpr uint64_t kNoLimit = std::numeric_limits<uint64_t>::max();
+
+}  // namespace
+
+RankStream::Slot::Slot(std::optional<KeyOrder> order)
+    : store(kNoLimit, /*interns=*/false), assembler(store, order) {}
+
+RankStream::RankStream(const StreamedData& data, const Sampler& sampler, uint32_t rank,
+                       uint64_t end_step, std::optional<KeyOrder> order)
+    : data_(data),
+      sampler_(sampler),
+      rank_(rank),
+      end_step_(end_step),
+      order_(sampler, data.spec_.window_samples()),
+      slots_{std::make_unique<Slot>(order), std::make_unique<Slot>(order)},
+      current_(slots_[0].get()),
+      next_(slots_[1].get()),
+      blocks_(data.files_),
+      passed_over_(kNoLimit, /*interns=*/false) {}
+
+RankStream::~RankStream() {
+  ending_ = true;
+  if (loading_.valid()) loading_.wait();
+  for (const auto& slot : slots_) data_.Account(slot->accounted_bytes, 0).IgnoreError();
+}
+
+absl::Status RankStream::Assemble(uint64_t step, Batch* batch) {
+  const SamplePosition position = sampler_.PositionOf(step);
+  const StreamWindow window = order_.WindowOf(position);
+  if (current_->window != window) {
+    PAWL_RETURN_IF_ERROR(Advance(window));
+    const StreamWindow next = order_.Next(window);
+    if (next.epoch * sampler_.steps_per_epoch() + next.first_step < end_step_) ReadAhead(next);
+  }
+  order_.Indices(window, position.step, rank_, &indices_);
+  return current_->assembler.Assemble(indices_, batch);
+}
+
+absl::Status RankStream::Advance(const StreamWindow& window) {
+  const MonotonicTime begin = Clock::Real().Now();
+  absl::Status status;
+  if (loading_.valid()) {
+    status = loading_.get();
+    if (status.ok()) next_->window = loading_window_;
+  }
+  if (next_->window == window) {
+    std::swap(current_, next_);
+  } else {
+    status = Load(window, current_);
+    if (status.ok()) current_->window = window;
+  }
+  const MutexLock lock(data_.mu_);
+  data_.counts_.waited_s += Seconds(Clock::Real().Now() - begin);
+  return status;
+}
+
+void RankStream::ReadAhead(const StreamWindow& window) {
+  loading_window_ = window;
+  next_->window.reset();
+  loading_ = std::async(std::launch::async, [this, window] { return Load(window, next_); });
+}
+
+absl::Status RankStream::Load(const StreamWindow& window, Slot* slot) {
+  const MonotonicTime begin = Clock::Real().Now();
+  SampleStore* const store = &slot->store;
+  slot->window.reset();
+  store->Clear();
+  store->shape = data_.shape();
+  // The thread of Assemble does not touch the order while this one runs.
+  const std::shared_ptr<const EpochOrder> order = data_.OrderOf(sampler_, window.epoch);
+  const std::vector<SampleRange> ranges = order_.PositionsOf(window, rank_);
+  Reserve(ranges, store);
+  for (const SampleRange& range : ranges) PAWL_RETURN_IF_ERROR(AppendRange(*order, range, store));
+  const uint64_t bytes = store->memory_bytes();
+  const uint64_t rank_limit = data_.options_.max_rank_bytes;
+  if (rank_limit != 0 && bytes > rank_limit / 2) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("a window of ", store->size(), " samples takes ", bytes,
+                     " bytes, and a rank holds two; the limit is ", rank_limit,
+                     "; reduce data.window_samples or raise --max_rank_data_bytes"));
+  }
+  PAWL_RETURN_IF_ERROR(data_.Account(slot->accounted_bytes, bytes));
+  slot->accounted_bytes = bytes;
+  const MutexLock lock(data_.mu_);
+  ++data_.counts_.windows;
+  data_.counts_.samples += store->size();
+  data_.counts_.read_s += Seconds(Clock::Real().Now() - begin);
+  return absl::OkStatus();
+}
+
+void RankStream::Reserve(const std::vector<SampleRange>& ranges, SampleStore* store) const {
+  uint64_t samples = 0;
+  for (const SampleRange& range : ranges) samples += range.size();
+  store->labels.reserve(samples);
+  if (data_.spec_.format() == LIBSVM) {
+    // How many entries there are only reading finds out.
+    store->sample_begin.reserve(samples + 1);
+    store->sample_begin.push_back(0);
+    return;
+  }
+  store->numerics.reserve(samples * store->shape.numeric_count);
+  store->entry_keys.reserve(samples * store->shape.field_count);
+}
+
+absl::Status RankStream::AppendRange(const EpochOrder& order, SampleRange range,
+                                     SampleStore* store) {
+  while (range.begin < range.end) {
+    const EpochOrder::Place place = order.At(range.begin);
+    const uint64_t count = std::min(place.left, range.size());
+    PAWL_RETURN_IF_ERROR(AppendFromUnit(place.unit, place.sample, count, store));
+    range.begin += count;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RankStream::AppendFromUnit(size_t unit_number, uint64_t first, uint64_t count,
+                                        SampleStore* store) {
+  const StreamedData::Unit& unit = data_.units_[unit_number];
+  const std::vector<DataBlock>& blocks = data_.files_[unit.file].index.blocks;
+  for (uint32_t block = unit.first_block; block < unit.end_block && count > 0; ++block) {
+    const uint64_t samples = blocks[block].samples;
+    if (first >= samples) {
+      first -= samples;
+      continue;
+    }
+    if (ending_) return absl::CancelledError("the rank has ended");
+    PAWL_RETURN_IF_ERROR(OpenBlockAt(unit.file, block, first));
+    const uint64_t here = std::min(samples - first, count);
+    for (uint64_t taken = 0; taken < here;) {
+      const absl::StatusOr<bool> more = reader_->Next(store);
+      if (!more.ok() && !reader_->IsAtSample()) return more.status();
+      if (!more.ok() && blocks[block].bad_samples > 0) continue;
+      if (!more.ok() || !*more) {
+        return absl::DataLossError(absl::StrCat(data_.files_[unit.file].path, ": the block at ",
+                                                blocks[block].offset,
+                                                " has other samples than its index says"));
+      }
+      ++taken;
+    }
+    passed_ += here;
+    count -= here;
+    first = 0;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RankStream::OpenBlockAt(size_t file, size_t block, uint64_t first) {
+  const IndexedFile& indexed = data_.files_[file];
+  const DataBlock& info = indexed.index.blocks[block];
+  if (reader_ == nullptr || file_ != file || block_ != block || passed_ > first) {
+    reader_.reset();
+    PAWL_ASSIGN_OR_RETURN(const absl::string_view bytes, blocks_.Read(file, block));
+    source_ = std::make_unique<MemorySource>(bytes);
+    PAWL_ASSIGN_OR_RETURN(reader_, OpenBlock(data_.spec_, indexed.index.head, *source_,
+                                             indexed.path, info.lines_before));
+    file_ = file;
+    block_ = block;
+    passed_ = 0;
+  }
+  const uint64_t count = first - passed_;
+  passed_ = first;
+  return PassOver(count, info.bad_samples);
+}
+
+absl::Status RankStream::PassOver(uint64_t count, uint64_t bad_samples) {
+  while (count > 0) {
+    absl::StatusOr<bool> more = false;
+    if (bad_samples == 0) {
+      more = reader_->Skip();
+    } else {
+      // Only parsing finds out which samples are malformed.
+      passed_over_.Clear();
+      more = reader_->Next(&passed_over_);
+      if (!more.ok() && reader_->IsAtSample()) continue;
+    }
+    if (!more.ok()) return more.status();
+    if (!*more) return absl::DataLossError("a block has fewer samples than its index says");
+    --count;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace pawl

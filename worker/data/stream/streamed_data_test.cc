@@ -1,0 +1,349 @@
+#include "worker/data/stream/streamed_data.h"
+
+#include <zlib.h>
+#include <zstd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
+#include <tuple>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "worker/data/dataset.h"
+
+namespace pawl {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr uint32_t kRanks = 3;
+
+class StreamedDataTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = absl::StrCat(std::getenv("TEST_TMPDIR"), "/",
+                           testing::UnitTest::GetInstance()->current_test_info()->name());
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_);
+    spec_.set_format(LIBSVM);
+    spec_.set_window_samples(100);
+    spec_.set_block_bytes(1024);
+  }
+
+  std::string Write(const std::string& name, const std::string& bytes) {
+    std::ofstream(folder_ + "/" + name, std::ios::binary) << bytes;
+    return folder_ + "/" + name;
+  }
+  std::string WriteGzip(const std::string& name, const std::string& bytes) {
+    const std::string path = folder_ + "/" + name;
+    gzFile file = gzopen(path.c_str(), "wb");
+    // Members end deflate blocks, at which reading can restart.
+    for (size_t at = 0; at < bytes.size(); at += 3000) {
+      gzwrite(file, bytes.data() + at,
+              static_cast<unsigned>(std::min<size_t>(3000, bytes.size() - at)));
+      gzflush(file, Z_BLOCK);
+    }
+    gzclose(file);
+    return path;
+  }
+  std::string WriteZstd(const std::string& name, const std::string& bytes, size_t frame) {
+    std::string all;
+    for (size_t at = 0; at < bytes.size(); at += frame) {
+      const std::string part = bytes.substr(at, frame);
+      std::string packed(ZSTD_compressBound(part.size()), '\0');
+      packed.resize(ZSTD_compress(packed.data(), packed.size(), part.data(), part.size(), 3));
+      all += packed;
+    }
+    return Write(name, all);
+  }
+
+  // Lines of different lengths; the label is the sample's number.
+  static std::string Lines(uint64_t first, uint64_t count) {
+    std::string text;
+    for (uint64_t i = first; i < first + count; ++i) {
+      absl::StrAppend(&text, i, " ", i * 7, ":1 ", i % 13, ":", 1 + i % 3);
+      if (i % 5 == 0) absl::StrAppend(&text, " 3:1  # ", std::string(i % 50, '#'));
+      text += i % 11 == 0 ? "\r\n\n" : "\n";
+    }
+    return text;
+  }
+
+  absl::StatusOr<std::unique_ptr<StreamedData>> Open(const std::vector<std::string>& paths,
+                                                     bool refresh = false) {
+    StreamOptions options;
+    options.index.refresh = refresh;
+    return StreamedData::Open(spec_, paths, options);
+  }
+
+  Sampler SamplerFor(const TrainingData& data, uint64_t batch_size = 30) {
+    return Sampler::Create({.samples = data.size(),
+                            .batch_size = batch_size,
+                            .logical_workers = kRanks,
+                            .seed = 5,
+                            .keep_order = spec_.keep_order()})
+        .value();
+  }
+
+  // The batches of all ranks in all steps of two epochs, one after another.
+  static std::vector<Batch> AllBatches(const TrainingData& data, const Sampler& sampler) {
+    std::vector<Batch> batches;
+    const uint64_t steps = 2 * sampler.steps_per_epoch();
+    for (uint32_t rank = 0; rank < kRanks; ++rank) {
+      const auto stream = data.OpenRank(sampler, rank, steps, KeyOrder{3, 8});
+      for (uint64_t step = 0; step < steps; ++step) {
+        const absl::Status status = stream->Assemble(step, &batches.emplace_back());
+        EXPECT_TRUE(status.ok()) << status;
+      }
+    }
+    return batches;
+  }
+
+  static void ExpectEqual(const std::vector<Batch>& a, const std::vector<Batch>& b) {
+    ASSERT_EQ(a.size(), b.size());
+    for (size_t i = 0; i < a.size(); ++i) {
+      ASSERT_EQ(a[i].labels, b[i].labels) << i;
+      ASSERT_EQ(a[i].numerics, b[i].numerics) << i;
+      ASSERT_EQ(a[i].keys, b[i].keys) << i;
+      ASSERT_EQ(a[i].field_begin, b[i].field_begin) << i;
+      ASSERT_EQ(a[i].entry_key, b[i].entry_key) << i;
+      ASSERT_EQ(a[i].entry_value, b[i].entry_value) << i;
+    }
+  }
+
+  std::string folder_;
+  Data spec_;
+};
+
+TEST_F(StreamedDataTest, WithoutShufflingBatchesAreThoseOfDataInMemory) {
+  spec_.set_keep_order(true);
+  const std::string text = Lines(0, 1500);
+  const std::vector<std::vector<std::string>> cases = {
+      {Write("a", text)},
+      {Write("b1", Lines(0, 400)), Write("b2", Lines(400, 1)), Write("b3", Lines(401, 1099))},
+      {WriteGzip("c.gz", text)},
+      {WriteZstd("d.zst", text, 1 << 20)},
+      {WriteZstd("e.zst", text, 3333)},
+  };
+  for (const auto& files : cases) {
+    SCOPED_TRACE(files.front());
+    const auto memory = Dataset::Load(spec_, files);
+    ASSERT_TRUE(memory.ok()) << memory.status();
+    const auto streamed = Open(files);
+    ASSERT_TRUE(streamed.ok()) << streamed.status();
+    ASSERT_EQ((*streamed)->size(), 1500u);
+    EXPECT_EQ((*streamed)->shape().field_count, (*memory)->shape().field_count);
+    EXPECT_EQ((*streamed)->labels().max, 1499);
+    const Sampler sampler = SamplerFor(**streamed);
+    ExpectEqual(AllBatches(**streamed, sampler), AllBatches(**memory, sampler));
+  }
+}
+
+TEST_F(StreamedDataTest, CsvWithQuotesAndHeaderIsTheSameToo) {
+  spec_.set_format(CSV);
+  spec_.set_keep_order(true);
+  for (const char* name : {"y", "n", "c"}) spec_.mutable_csv()->add_columns()->set_name(name);
+  spec_.mutable_csv()->mutable_columns(0)->mutable_label();
+  spec_.mutable_csv()->mutable_columns(1)->mutable_numeric()->set_missing(-1);
+  spec_.mutable_csv()->mutable_columns(2)->mutable_categorical();
+  std::string text =
+      "\xef\xbb\xbf"
+      "c,unused,y,n\n";
+  for (int i = 0; i < 1000; ++i) {
+    absl::StrAppend(&text, i % 7 == 0 ? "\"two\nlines, \"\"quoted\"\"\"" : "plain", ",", i, ",", i,
+                    ",", i % 3 == 0 ? "" : "1.25", "\n");
+  }
+  for (const std::string& file : {Write("a.csv", text), WriteZstd("b.csv.zst", text, 5000)}) {
+    const auto memory = Dataset::Load(spec_, file);
+    ASSERT_TRUE(memory.ok()) << memory.status();
+    const auto streamed = Open({file});
+    ASSERT_TRUE(streamed.ok()) << streamed.status();
+    const Sampler sampler = SamplerFor(**streamed);
+    ExpectEqual(AllBatches(**streamed, sampler), AllBatches(**memory, sampler));
+  }
+}
+
+TEST_F(StreamedDataTest, EpochUsesEachSampleOnceAndMixesBlocks) {
+  const auto data = Open({Write("a", Lines(0, 700)), WriteGzip("b.gz", Lines(700, 800))});
+  ASSERT_TRUE(data.ok()) << data.status();
+  const Sampler sampler = SamplerFor(**data);
+  const std::vector<Batch> batches = AllBatches(**data, sampler);
+  std::map<float, int> used;
+  uint64_t neighbours = 0;
+  for (const Batch& batch : batches) {
+    for (size_t i = 0; i < batch.labels.size(); ++i) {
+      ++used[batch.labels[i]];
+      neighbours += i > 0 && batch.labels[i] == batch.labels[i - 1] + 1;
+    }
+  }
+  EXPECT_EQ(used.size(), 1500u);
+  for (const auto& [label, count] : used) EXPECT_EQ(count, 2) << label;
+  EXPECT_LT(neighbours, 100u);
+  EXPECT_NE(batches[0].labels, batches[sampler.steps_per_epoch()].labels) << "epochs are alike";
+}
+
+// What the successor of a dead worker does.
+TEST_F(StreamedDataTest, RankContinuesAnywhereWithTheSameBatches) {
+  const auto data = Open({WriteGzip("a.gz", Lines(0, 1500))});
+  ASSERT_TRUE(data.ok()) << data.status();
+  const Sampler sampler = SamplerFor(**data);
+  const uint64_t steps = 2 * sampler.steps_per_epoch();
+  const std::vector<Batch> all = AllBatches(**data, sampler);
+  for (uint64_t first = 0; first < steps; first += 7) {
+    const auto stream = (*data)->OpenRank(sampler, 1, steps, KeyOrder{3, 8});
+    std::vector<Batch> rest;
+    for (uint64_t step = first; step < std::min(first + 12, steps); ++step)
+      ASSERT_TRUE(stream->Assemble(step, &rest.emplace_back()).ok());
+    const auto begin = all.begin() + static_cast<std::ptrdiff_t>(steps + first);
+    ExpectEqual(rest, {begin, begin + static_cast<std::ptrdiff_t>(rest.size())});
+  }
+  // Backwards, too.
+  const auto stream = (*data)->OpenRank(sampler, 0, steps, KeyOrder{3, 8});
+  Batch batch;
+  for (uint64_t step = steps; step-- > 0;) {
+    ASSERT_TRUE(stream->Assemble(step, &batch).ok());
+    ASSERT_EQ(batch.labels, all[step].labels);
+  }
+}
+
+TEST_F(StreamedDataTest, IndexIsMadeOnceAndKeptBesideTheData) {
+  const std::string file = Write("a", Lines(0, 100));
+  ASSERT_TRUE(Open({file}).ok());
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_))
+    names.push_back(entry.path().filename().string());
+  ASSERT_EQ(names.size(), 2u);
+  const std::string index = IndexPathOf(file, "", IndexSettings(spec_));
+  const auto made = std::filesystem::last_write_time(index);
+  ASSERT_TRUE(Open({file}).ok());
+  EXPECT_EQ(std::filesystem::last_write_time(index), made);
+  // Other settings have an index of their own.
+  spec_.set_block_bytes(2048);
+  ASSERT_TRUE(Open({file}).ok());
+  EXPECT_TRUE(std::filesystem::exists(IndexPathOf(file, "", IndexSettings(spec_))));
+  EXPECT_TRUE(std::filesystem::exists(index));
+}
+
+TEST_F(StreamedDataTest, ChangedFileIsRefusedByName) {
+  const std::string a = Write("a", Lines(0, 500)), b = Write("b", Lines(500, 500));
+  const auto data = Open({a, b});
+  ASSERT_TRUE(data.ok()) << data.status();
+  Write("b", Lines(501, 500));
+  const auto refused = Open({a, b});
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(refused.status().message(), HasSubstr(b + ": has changed since its index"));
+  // The one that is open notices it, too.
+  const Sampler sampler = SamplerFor(**data);
+  const auto stream = (*data)->OpenRank(sampler, 0, 1000, std::nullopt);
+  absl::Status status;
+  Batch batch;
+  for (uint64_t step = 0; step < sampler.steps_per_epoch() && status.ok(); ++step)
+    status = stream->Assemble(step, &batch);
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+  EXPECT_THAT(status.message(), HasSubstr(b + ": has changed"));
+  // On demand the index is made again, but the data has another identity.
+  const auto fresh = Open({a, b}, /*refresh=*/true);
+  ASSERT_TRUE(fresh.ok()) << fresh.status();
+  EXPECT_NE((*fresh)->id(), (*data)->id());
+  spec_.set_data_id((*data)->id());
+  const auto other = Open({a, b});
+  EXPECT_EQ(other.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(other.status().message(), HasSubstr((*fresh)->id()));
+}
+
+TEST_F(StreamedDataTest, DamagedBlockIsRefusedByName) {
+  const std::string file = Write("a", Lines(0, 500));
+  const auto data = Open({file});
+  ASSERT_TRUE(data.ok());
+  const auto time = std::filesystem::last_write_time(file);
+  {
+    std::fstream bytes(file, std::ios::binary | std::ios::in | std::ios::out);
+    bytes.seekp(5000);
+    bytes << "8";
+  }
+  std::filesystem::last_write_time(file, time);
+  const Sampler sampler = SamplerFor(**data);
+  absl::Status status;
+  for (uint32_t rank = 0; rank < kRanks && status.ok(); ++rank) {
+    const auto stream = (*data)->OpenRank(sampler, rank, 1000, std::nullopt);
+    Batch batch;
+    for (uint64_t step = 0; step < sampler.steps_per_epoch() && status.ok(); ++step)
+      status = stream->Assemble(step, &batch);
+  }
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+  EXPECT_THAT(status.message(), HasSubstr(file + ": the "));
+}
+
+TEST_F(StreamedDataTest, IdentityDependsOnContentAndOrderOnly) {
+  const std::string a = Write("a", Lines(0, 200)), b = Write("b", Lines(200, 200));
+  const std::string copy = Write("copy", Lines(0, 200));
+  const std::string id = Open({a, b}).value()->id();
+  EXPECT_EQ(Open({copy, b}).value()->id(), id);
+  EXPECT_NE(Open({b, a}).value()->id(), id);
+  spec_.set_data_id(id);
+  EXPECT_TRUE(Open({a, b}).ok());
+}
+
+TEST_F(StreamedDataTest, MalformedSamplesAreCountedAndSkipped) {
+  spec_.set_keep_order(true);
+  std::string text;
+  for (int i = 0; i < 300; ++i)
+    absl::StrAppend(&text, Lines(static_cast<uint64_t>(i) * 3, 3), i % 50 == 7 ? "1 x\n" : "");
+  const std::string file = Write("a", text);
+  const auto strict = Open({file});
+  EXPECT_EQ(strict.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(strict.status().message(), HasSubstr(file + ":28:3: 'x' is not an index:value pair"));
+  spec_.set_max_bad_samples(6);
+  const auto memory = Dataset::Load(spec_, {file}, {.max_bad_samples = 6});
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  const auto streamed = Open({file});
+  ASSERT_TRUE(streamed.ok()) << streamed.status();
+  EXPECT_EQ((*streamed)->bad_samples().count(), 6u);
+  EXPECT_EQ((*streamed)->size(), 900u);
+  const Sampler sampler = SamplerFor(**streamed);
+  ExpectEqual(AllBatches(**streamed, sampler), AllBatches(**memory, sampler));
+}
+
+TEST_F(StreamedDataTest, MemoryLimitsNameTheirRemedy) {
+  const std::string file = Write("a", Lines(0, 500));
+  StreamOptions options;
+  options.max_rank_bytes = 1000;
+  Batch batch;
+  auto data = StreamedData::Open(spec_, {file}, options);
+  ASSERT_TRUE(data.ok());
+  Sampler sampler = SamplerFor(**data);
+  absl::Status status = (*data)->OpenRank(sampler, 0, 9, std::nullopt)->Assemble(0, &batch);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(status.message(), HasSubstr("--max_rank_data_bytes"));
+  options = {};
+  options.max_bytes = 1000;
+  data = StreamedData::Open(spec_, {file}, options);
+  ASSERT_TRUE(data.ok());
+  status = (*data)->OpenRank(sampler, 0, 9, std::nullopt)->Assemble(0, &batch);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(status.message(), HasSubstr("--max_data_bytes"));
+}
+
+TEST_F(StreamedDataTest, DamagedIndexIsRefusedByName) {
+  const std::string file = Write("a", Lines(0, 100));
+  ASSERT_TRUE(Open({file}).ok());
+  const std::string index = IndexPathOf(file, "", IndexSettings(spec_));
+  for (const uint64_t at : {3, 14, 40}) {
+    std::fstream bytes(index, std::ios::binary | std::ios::in | std::ios::out);
+    bytes.seekp(static_cast<std::streamoff>(at));
+    bytes << "\xff";
+    bytes.close();
+    const auto data = Open({file});
+    EXPECT_EQ(data.status().code(), absl::StatusCode::kDataLoss) << data.status();
+    EXPECT_THAT(data.status().message(), HasSubstr(index));
+    std::filesystem::remove(index);
+    ASSERT_TRUE(Open({file}).ok());
+  }
+}
+
+}  // namespace
+}  // namespace pawl

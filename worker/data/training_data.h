@@ -1,0 +1,50 @@
+// The data that the ranks of a process train on.
+#ifndef PAWL_WORKER_DATA_TRAINING_DATA_H_
+#define PAWL_WORKER_DATA_TRAINING_DATA_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "worker/data/batch.h"
+#include "worker/data/sampler.h"
+
+namespace pawl {
+
+// A table, and its number of partitions.
+struct KeyOrder {
+  uint32_t table = 0;
+  uint32_t partitions = 0;
+};
+
+// The batches of one rank. Not thread-safe.
+class RankBatches {
+ public:
+  virtual ~RankBatches() = default;
+
+  // Overwrites *batch, reusing its memory, with the rank's samples of step number `step` of the
+  // job. Any order of steps is possible; ascending ones are fast. After an error *batch is
+  // unspecified.
+  virtual absl::Status Assemble(uint64_t step, Batch* batch) = 0;
+};
+
+// Thread-safe.
+class TrainingData {
+ public:
+  virtual ~TrainingData() = default;
+
+  // Number of samples, at least 1.
+  virtual uint64_t size() const = 0;
+  virtual const DataShape& shape() const = 0;
+
+  // The batches of `rank` for steps below `end_step`. `order`: as in BatchAssembler. The data and
+  // the sampler, which is for size() samples, outlive them.
+  virtual std::unique_ptr<RankBatches> OpenRank(const Sampler& sampler, uint32_t rank,
+                                                uint64_t end_step,
+                                                std::optional<KeyOrder> order) const = 0;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_WORKER_DATA_TRAINING_DATA_H_
