@@ -39,6 +39,107 @@ def finished(success, name):
     }
 
 
+class PlotCurvesTest(unittest.TestCase):
+    def curve(self, name, points, torn=""):
+        path = os.path.join(FOLDER, name)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("".join(json.dumps(point) + "\n" for point in points) + torn)
+        return path
+
+    def run_script(self, *arguments):
+        done = subprocess.run(
+            [sys.executable, os.path.join(HERE, "plot_curves"), *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.returncode, done.stderr
+
+    def rows(self, path):
+        with open(path, encoding="utf-8") as file:
+            return [line.strip().split(",") for line in file][1:]
+
+    def test_seeds_become_a_median_with_its_range_where_all_have_values(self):
+        seeds = [
+            # At samples 0, 10, 20; 5, 15, 25; 0 to 30.
+            [{"samples": 10 * i, "auc": 0.5 + 0.1 * i} for i in range(3)],
+            [{"samples": 5 + 10 * i, "auc": 0.6 + 0.1 * i} for i in range(3)],
+            [{"samples": 30 * i, "auc": 0.9} for i in range(2)],
+        ]
+        files = [
+            self.curve("seed-%d.jsonl" % i, points, torn='{"samples": 99, "au')
+            for i, points in enumerate(seeds)
+        ]
+        table = os.path.join(FOLDER, "seeds.csv")
+        code, err = self.run_script(
+            "--scores=auc", "--against=samples", table, "adagrad=" + ",".join(files)
+        )
+        self.assertEqual((code, err), (0, ""))
+        rows = self.rows(table)
+        self.assertEqual([row[:3] for row in rows[:1]], [["auc", "samples", "adagrad"]])
+        figures = {float(row[3]): [round(float(x), 9) for x in row[4:]] for row in rows}
+        self.assertEqual(
+            figures,
+            {
+                5.0: [0.6, 0.55, 0.9],
+                10.0: [0.65, 0.6, 0.9],
+                15.0: [0.7, 0.65, 0.9],
+                20.0: [0.75, 0.7, 0.9],
+            },
+        )
+
+    def test_null_and_points_without_the_score_are_left_out(self):
+        path = self.curve(
+            "nulls.jsonl",
+            [
+                {"train_s": 1, "loss": None},
+                {"train_s": 2, "auc": 0.5},
+                {"train_s": 3, "loss": 0.25},
+                {"train_s": 3, "loss": 0.125},
+            ],
+        )
+        table = os.path.join(FOLDER, "nulls.csv")
+        code, err = self.run_script("--scores=loss", "--against=train_s", table, "run=" + path)
+        self.assertEqual((code, err), (0, ""))
+        self.assertEqual(
+            self.rows(table), [["loss", "train_s", "run", "3.0", "0.125", "0.125", "0.125"]]
+        )
+
+    def test_long_curves_are_thinned(self):
+        points = [{"step": i, "loss": float(i)} for i in range(5000)]
+        rows = load("plot_curves").summarize([[(p["step"], p["loss"]) for p in points]] * 2)
+        self.assertEqual(len(rows), load("plot_curves").PLACES)
+        self.assertEqual((rows[0][0], rows[-1][0]), (0, 4999))
+        self.assertTrue(all(abs(median - place) < 1e-9 for place, median, _, _ in rows))
+
+    def test_what_is_missing_is_named(self):
+        path = self.curve("short.jsonl", [{"step": 1, "samples": 2, "train_s": 1, "loss": 0.5}])
+        for arguments, code, text in (
+            (("out.csv", "/nowhere.jsonl"), 1, "/nowhere.jsonl"),
+            (("--scores=loss,gauc", os.path.join(FOLDER, "out.csv"), path), 1, "gauc"),
+            (("out.txt", path), 2, "PICTURE"),
+            (("--against=weeks", "out.csv", path), 2, "weeks"),
+        ):
+            with self.subTest(arguments=arguments):
+                found, err = self.run_script(*arguments)
+                self.assertEqual(found, code, err)
+                self.assertIn(text, err)
+
+    def test_picture_is_drawn_with_matplotlib_and_refused_without(self):
+        points = [{"train_s": i, "samples": 9 * i, "loss": 1 / (i + 1)} for i in range(5)]
+        picture = os.path.join(FOLDER, "curve.svg")
+        code, err = self.run_script(
+            "--scores=loss", picture, "some-run=" + self.curve("drawn.jsonl", points)
+        )
+        if importlib.util.find_spec("matplotlib") is None:
+            self.assertEqual(code, 1)
+            self.assertIn("python3-matplotlib", err)
+            return
+        self.assertEqual((code, err), (0, ""))
+        with open(picture, encoding="utf-8") as file:
+            self.assertIn("<svg", file.read())
+
+
 class TimelineTest(unittest.TestCase):
     SAMPLES = [
         {"unix_s": 100.0 + t, "samples": 1000 * t, "servers": 3, "workers": 2 + (t > 5)}
@@ -206,6 +307,7 @@ class UsageTest(unittest.TestCase):
     def test_help_is_printed(self):
         for script in (
             "install_packages",
+            "plot_curves",
             "test",
             "quickstart",
             "chaos",
@@ -225,6 +327,7 @@ class UsageTest(unittest.TestCase):
     def test_wrong_argument_exits_with_2(self):
         for script in (
             "install_packages",
+            "plot_curves",
             "test",
             "quickstart",
             "chaos",

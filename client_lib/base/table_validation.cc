@@ -75,6 +75,26 @@ absl::Status ValidateSchedule(const LearningRateSchedule& schedule, const std::s
           .Check("floor", schedule.cosine().floor(),
                  schedule.cosine().floor() >= 0 && schedule.cosine().floor() <= 1, "from 0 to 1")
           .status();
+    case LearningRateSchedule::kPolynomial:
+      return FieldChecks(context + ".polynomial")
+          .Check("total_steps", static_cast<double>(schedule.polynomial().total_steps()),
+                 schedule.polynomial().total_steps() > 0, "at least 1")
+          .Check("floor", schedule.polynomial().floor(),
+                 schedule.polynomial().floor() >= 0 && schedule.polynomial().floor() <= 1,
+                 "from 0 to 1")
+          .Check("power", schedule.polynomial().power(),
+                 schedule.polynomial().power() >= 0 && std::isfinite(schedule.polynomial().power()),
+                 "finite and not negative")
+          .status();
+    case LearningRateSchedule::kCosineRestarts:
+      return FieldChecks(context + ".cosine_restarts")
+          .Check("first_period_steps",
+                 static_cast<double>(schedule.cosine_restarts().first_period_steps()),
+                 schedule.cosine_restarts().first_period_steps() > 0, "at least 1")
+          .Check("floor", schedule.cosine_restarts().floor(),
+                 schedule.cosine_restarts().floor() >= 0 && schedule.cosine_restarts().floor() <= 1,
+                 "from 0 to 1")
+          .status();
     case LearningRateSchedule::KIND_NOT_SET:
       return absl::OkStatus();
   }

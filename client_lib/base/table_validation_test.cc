@@ -139,6 +139,23 @@ TEST(TableValidationTest, GrowingLearningRatesAreRefused) {
   ExpectRefused(table, "schedule.step.gamma is 1.5");
 }
 
+TEST(TableValidationTest, ImpossibleSchedulesAreRefused) {
+  TableSpec table = SparseTable();
+  LearningRateSchedule& schedule = *table.mutable_optimizer()->mutable_schedule();
+  schedule.mutable_polynomial();
+  ExpectRefused(table, "schedule.polynomial.total_steps is 0");
+  schedule.mutable_polynomial()->set_total_steps(10);
+  EXPECT_EQ(ValidateTableSpec(table), absl::OkStatus());
+  schedule.mutable_polynomial()->set_power(-1);
+  ExpectRefused(table, "schedule.polynomial.power is -1");
+  schedule.mutable_cosine_restarts();
+  ExpectRefused(table, "schedule.cosine_restarts.first_period_steps is 0");
+  schedule.mutable_cosine_restarts()->set_first_period_steps(10);
+  EXPECT_EQ(ValidateTableSpec(table), absl::OkStatus());
+  schedule.mutable_cosine_restarts()->set_floor(2);
+  ExpectRefused(table, "schedule.cosine_restarts.floor is 2");
+}
+
 TEST(TableValidationTest, FtrlRefusesTheGeneralPenalties) {
   TableSpec table = SparseTable();
   table.mutable_optimizer()->mutable_ftrl()->set_learning_rate(0.1f);

@@ -16,7 +16,7 @@
 namespace pawl {
 namespace {
 
-constexpr float kDefaultInitialAccumulator = 0.1f;
+constexpr float kDefaultInitialAccumulator = 0.0f;
 constexpr float kDefaultEpsilon = 1e-10f;
 
 template <typename F>

@@ -47,6 +47,18 @@ def learning_rate(base, schedule, step):
         floor = schedule["cosine"]["floor"]
         total = schedule["cosine"]["total_steps"]
         rate *= floor + (1.0 - floor) * (1.0 + math.cos(math.pi * min(step, total) / total)) / 2.0
+    if "polynomial" in schedule:
+        floor = schedule["polynomial"]["floor"]
+        total = schedule["polynomial"]["total_steps"]
+        left = 1.0 - min(step, total) / total
+        rate *= floor + (1.0 - floor) * left ** schedule["polynomial"]["power"]
+    if "cosine_restarts" in schedule:
+        floor = schedule["cosine_restarts"]["floor"]
+        period = schedule["cosine_restarts"]["first_period_steps"]
+        while step >= period:
+            step -= period
+            period *= schedule["cosine_restarts"]["period_factor"]
+        rate *= floor + (1.0 - floor) * (1.0 + math.cos(math.pi * step / period)) / 2.0
     return rate
 
 
@@ -93,7 +105,7 @@ class Momentum:
 
 
 class Adagrad:
-    defaults = {"initial_accumulator": 0.1, "epsilon": 1e-10}
+    defaults = {"initial_accumulator": 0.0, "epsilon": 1e-10}
 
     def __init__(self, p, width):
         self.a = [p["initial_accumulator"]] * width
@@ -107,7 +119,7 @@ class Adagrad:
 
 
 class RowwiseAdagrad:
-    defaults = {"initial_accumulator": 0.1, "epsilon": 1e-10}
+    defaults = {"initial_accumulator": 0.0, "epsilon": 1e-10}
 
     def __init__(self, p, width):
         self.a = p["initial_accumulator"]
@@ -289,6 +301,12 @@ def main():
         {"schedule": {"warmup_steps": 4}},
         {"schedule": {"step": {"every_steps": 3, "gamma": 0.5}, "warmup_steps": 2}},
         {"schedule": {"cosine": {"total_steps": 9, "floor": 0.1}}},
+        {"schedule": {"polynomial": {"total_steps": 9, "floor": 0.1, "power": 1.5}}},
+        {
+            "schedule": {
+                "cosine_restarts": {"first_period_steps": 3, "period_factor": 2, "floor": 0.1}
+            }
+        },
     ]
     seed = 1
     for kind, variants in base.items():

@@ -8,6 +8,9 @@
 
 namespace pawl {
 
+// The rate that the optimizer's kind has, before its schedule; 0 for Assign, and if none is set.
+float BaseRateOf(const Optimizer& optimizer);
+
 // A learning rate with its schedule, a pure function of the step. Immutable, hence thread-safe.
 // Computed in doubles and rounded to float once at the end:
 //   rate(t) = float(base * warmup(t) * factor(t)), multiplied from left to right, where
@@ -17,6 +20,12 @@ namespace pawl {
 //             = floor + (1 - floor) * ((1 + cos) * 0.5), where           cosine
 //               cos = DeterministicCosPi(t / total_steps), -1 if t >= total_steps
 //               (Loshchilov and Hutter 2017, "SGDR", equation 5, without restarts)
+//             = floor + (1 - floor) * left ^ power, where                  polynomial
+//               left = (total_steps - t) / total_steps, 0 if t >= total_steps;
+//               x ^ power = x if power is 1, 0 if x is 0,
+//                           else DeterministicExp(power * DeterministicLog(x))
+//             = floor + (1 - floor) * ((1 + cos) * 0.5), where             cosine_restarts
+//               cos = DeterministicCosPi(c / n) at step c of a period of n steps
 class LearningRate {
  public:
   // REQUIRES: ValidateOptimizer (client_lib/base/table_validation.h) accepts an optimizer with
@@ -31,16 +40,18 @@ class LearningRate {
 
  private:
   // kFixed: constant without warm-up.
-  enum class Kind { kFixed, kConstant, kStep, kCosine };
+  enum class Kind { kFixed, kConstant, kStep, kCosine, kPolynomial, kCosineRestarts };
 
   float Scheduled(uint64_t step, float base) const;
 
   Kind kind_ = Kind::kFixed;
   float base_;
   uint64_t warmup_steps_;
-  // Step: every_steps. Cosine: total_steps.
+  // Step: every_steps. Cosine and polynomial: total_steps. Restarts: first_period_steps.
   uint64_t period_ = 1;
   double gamma_ = 1.0;
+  double power_ = 1.0;
+  uint64_t period_factor_ = 1;
   double floor_ = 0.0;
 };
 

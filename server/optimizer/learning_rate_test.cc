@@ -1,5 +1,6 @@
 #include "server/optimizer/learning_rate.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 
@@ -67,6 +68,41 @@ TEST(LearningRateTest, CosineFallsToTheFloorAndStays) {
     EXPECT_FLOAT_EQ(rate.At(step), static_cast<float>(expected)) << step;
     EXPECT_LE(rate.At(step + 1), rate.At(step)) << step;
   }
+}
+
+TEST(LearningRateTest, PolynomialFallsToTheFloorAndStays) {
+  const LearningRate linear = Make(2.0f, "polynomial { total_steps: 200 floor: 0.5 }");
+  const LearningRate square = Make(2.0f, "polynomial { total_steps: 200 floor: 0.5 power: 2 }");
+  const LearningRate root = Make(2.0f, "polynomial { total_steps: 200 power: 0.5 }");
+  for (uint64_t step = 0; step <= 300; ++step) {
+    const double left = 1.0 - std::min(static_cast<double>(step), 200.0) / 200.0;
+    EXPECT_FLOAT_EQ(linear.At(step), static_cast<float>(2.0 * (0.5 + 0.5 * left))) << step;
+    EXPECT_FLOAT_EQ(square.At(step), static_cast<float>(2.0 * (0.5 + 0.5 * left * left))) << step;
+    EXPECT_FLOAT_EQ(root.At(step), static_cast<float>(2.0 * std::sqrt(left))) << step;
+  }
+  EXPECT_EQ(linear.At(UINT64_MAX), 1.0f);
+  EXPECT_EQ(root.At(UINT64_MAX), 0.0f);
+}
+
+TEST(LearningRateTest, CosineRestartsInGrowingPeriods) {
+  const LearningRate rate =
+      Make(2.0f, "cosine_restarts { first_period_steps: 10 period_factor: 2 floor: 0.25 }");
+  const LearningRate equal = Make(2.0f, "cosine_restarts { first_period_steps: 10 }");
+  // Periods of 10, 20 and 40 steps.
+  uint64_t step = 0;
+  for (const int period : {10, 20, 40}) {
+    EXPECT_EQ(rate.At(step), 2.0f) << step;
+    for (int c = 0; c < period; ++c, ++step) {
+      const double wave = (1.0 + std::cos(M_PI * c / period)) / 2.0;
+      EXPECT_FLOAT_EQ(rate.At(step), static_cast<float>(2.0 * (0.25 + 0.75 * wave))) << step;
+      const double equal_wave = (1.0 + std::cos(M_PI * static_cast<double>(step % 10) / 10)) / 2.0;
+      EXPECT_FLOAT_EQ(equal.At(step), static_cast<float>(2.0 * equal_wave)) << step;
+    }
+  }
+  EXPECT_GE(rate.At(UINT64_MAX), 0.5f);
+  EXPECT_LE(Make(1.0f, "cosine_restarts { first_period_steps: 1 period_factor: 4294967295 }")
+                .At(UINT64_MAX),
+            1.0f);
 }
 
 TEST(LearningRateTest, WarmUpAndScheduleMultiply) {

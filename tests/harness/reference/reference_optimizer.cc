@@ -29,8 +29,9 @@ absl::StatusOr<ReferenceOptimizer> ReferenceOptimizer::Create(const Optimizer& s
     return absl::UnimplementedError("the reference implements only sgd, adagrad and adam");
   }
   if (spec.clip_norm() != 0.0f) return absl::UnimplementedError("the reference has no clip_norm");
-  if (spec.schedule().has_cosine())
-    return absl::UnimplementedError("the reference has no cosine schedule");
+  const LearningRateSchedule& schedule = spec.schedule();
+  if (schedule.has_cosine() || schedule.has_polynomial() || schedule.has_cosine_restarts())
+    return absl::UnimplementedError("the reference has no such schedule");
   return ReferenceOptimizer(spec);
 }
 
@@ -39,7 +40,7 @@ void ReferenceOptimizer::Begin(ReferenceRow& row) const {
   if (spec_.has_adagrad()) {
     row.first.assign(width, spec_.adagrad().has_initial_accumulator()
                                 ? spec_.adagrad().initial_accumulator()
-                                : 0.1f);
+                                : 0.0f);
   }
   if (spec_.has_adam()) {
     row.first.assign(width, 0.0f);
