@@ -31,6 +31,8 @@ constexpr uint64_t kLateRefusals = 1024;
 constexpr absl::string_view kDebtReason = "its calls are refused, or cancelled before they arrive";
 // Connections of a peer that offend at the same time count once.
 constexpr std::chrono::seconds kOneOffence{1};
+// From this offence on a peer loses all its connections.
+constexpr int kOffencesOfAll = 2;
 
 uint64_t Minus(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
 
@@ -102,15 +104,12 @@ void ConnectionLedger::Identify(const std::string& name, const std::string& peer
   if (connection == nullptr || connection->is_identified) return;
   connection->is_identified = true;
   connection->is_trusted = is_trusted;
-  // Peers beyond the table share the limits of one.
-  const bool has_room = peers_.size() < kMaxPeers || peers_.contains(peer_name);
-  connection->peer = has_room ? peer_name : "";
+  connection->peer = NameInTable(peers_, peer_name);
   Peer& peer = PeerAt(connection->peer, now);
   ++peer.connections;
   peer.incomplete_bytes += connection->incomplete_bytes;
   if (is_trusted || now >= peer.excluded_until) return;
-  connection->is_offender = true;
-  offenders_.push_back({name, connection->peer, ""});
+  Close(name, *connection, "");
 }
 
 void ConnectionLedger::OnAdmitted(const std::string& name, uint64_t bytes) {
@@ -248,6 +247,7 @@ void ConnectionLedger::CheckIncomplete(const std::string& name, MonotonicTime no
   std::sort(largest.begin(), largest.end(),
             [](const auto& a, const auto& b) { return a.first > b.first; });
   for (const auto& [bytes, entry] : largest) {
+    // The offence of one may have ended all.
     if (peer.incomplete_bytes <= limit / 2) break;
     Offend(*entry.first, *entry.second, "its messages do not end", now);
   }
@@ -302,23 +302,35 @@ void ConnectionLedger::CountLost(Slot& slot, Connection& connection, uint64_t op
 uint64_t ConnectionLedger::TakeRefused(Connection& connection, uint64_t calls) {
   const Slot& slot = slots_[connection.slot];
   const uint64_t all = slot.gate->refused;
-  const uint64_t refused = std::min(calls, Minus(all, connection.refused));
-  connection.refused = std::max(connection.refused + refused, Minus(all, kLateRefusals));
+  // Others may have been refused.
+  const bool is_shared = slot.connections > 1;
+  const uint64_t refused = is_shared ? 0 : std::min(calls, Minus(all, connection.refused));
+  connection.refused =
+      is_shared ? all : std::max(connection.refused + refused, Minus(all, kLateRefusals));
   return refused;
 }
 
-void ConnectionLedger::OnDebt(const std::string& name, MonotonicTime now) {
+bool ConnectionLedger::OnDebt(const std::string& name, MonotonicTime now) {
   MutexLock lock(mu_);
   Connection* const connection = Find(name);
-  if (connection == nullptr || !connection->is_identified || connection->is_offender) return;
-  Offend(name, *connection, kDebtReason, now);
+  if (connection == nullptr || !connection->is_identified) return true;
+  if (connection->is_trusted) return false;
+  if (!connection->is_offender) Offend(name, *connection, kDebtReason, now);
+  return true;
+}
+
+void ConnectionLedger::Close(const std::string& name, Connection& connection,
+                             absl::string_view reason) {
+  connection.is_offender = true;
+  SetIncomplete(connection, 0);
+  offenders_.push_back({name, connection.peer, reason});
 }
 
 void ConnectionLedger::Offend(const std::string& name, Connection& connection,
                               absl::string_view reason, MonotonicTime now) {
-  connection.is_offender = true;
-  SetIncomplete(connection, 0);
-  offenders_.push_back({name, connection.peer, reason});
+  Close(name, connection, reason);
+  // Others on the host may have no certificate either.
+  if (UrisOfPeer(connection.peer).empty()) return;
   Peer& peer = PeerAt(connection.peer, now);
   if (peer.offences > 0 && now - peer.offended_at < kOneOffence) return;
   if (now - peer.offended_at >= limits_.offences_last) peer.offences = 0;
@@ -329,6 +341,11 @@ void ConnectionLedger::Offend(const std::string& name, Connection& connection,
   ++peer.offences;
   peer.excluded_until = now + std::min(exclusion, limits_.max_exclusion);
   excluded_until_ = std::max(excluded_until_, peer.excluded_until);
+  if (peer.offences < kOffencesOfAll) return;
+  for (auto& [other_name, other] : connections_) {
+    if (other->peer == connection.peer && other->is_identified && !other->is_offender)
+      Close(other_name, *other, "");
+  }
 }
 
 std::vector<ConnectionLedger::Offender> ConnectionLedger::TakeOffenders() {

@@ -92,8 +92,8 @@ class ConnectionLedger {
   bool WantsStreams(const std::string& connection);
   void OnStreams(const std::string& connection, Streams streams, MonotonicTime now);
 
-  // PeerQuotas has found that the peer is deep in debt.
-  void OnDebt(const std::string& connection, MonotonicTime now);
+  // PeerQuotas has found that the peer is deep in debt. Returns whether its connection must end.
+  bool OnDebt(const std::string& connection, MonotonicTime now);
 
   // Each offender once.
   std::vector<Offender> TakeOffenders();
@@ -198,6 +198,8 @@ class ConnectionLedger {
   void CheckIncomplete(const std::string& peer, MonotonicTime now) PAWL_REQUIRES(mu_);
   void Offend(const std::string& name, Connection& connection, absl::string_view reason,
               MonotonicTime now) PAWL_REQUIRES(mu_);
+  void Close(const std::string& name, Connection& connection, absl::string_view reason)
+      PAWL_REQUIRES(mu_);
 
   const LedgerLimits limits_;
   const std::shared_ptr<PeerQuotas> quotas_;

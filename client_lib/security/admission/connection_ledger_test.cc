@@ -34,10 +34,21 @@ class ConnectionLedgerTest : public ::testing::Test {
       ledger_ = std::make_unique<ConnectionLedger>(limits_, std::make_shared<PeerQuotas>(quotas_));
     return *ledger_;
   }
-  void Connect(const std::string& name, const std::string& peer = "worker", bool trusted = false) {
+  // `uri`: of the peer's certificate.
+  void Connect(const std::string& name, const std::string& uri = "worker", bool trusted = false) {
+    ConnectAs(name, PeerName({uri}, "10.0.0.1"), trusted);
+  }
+  void ConnectAs(const std::string& name, const std::string& peer, bool trusted = false) {
     connections_[name] = Connection();
     connections_[name].slot = ledger().Add(name, now_);
     ledger().Identify(name, peer, trusted, now_);
+  }
+  // Another connection than `name` that shares its slot.
+  std::string SharesSlotOf(const std::string& name) {
+    for (const auto& [other, connection] : connections_) {
+      if (other != name && connection.slot == connections_[name].slot) return other;
+    }
+    return "";
   }
   // The gate decides on `calls` calls.
   void Pass(const std::string& name, uint64_t calls = 1) {
@@ -209,6 +220,7 @@ TEST_F(ConnectionLedgerTest, WrongCountsOfASlotEndWithItsConnection) {
 
 TEST_F(ConnectionLedgerTest, CallThatDidNotPassOpensNoOthers) {
   limits_.max_incomplete_bytes = 100 * kMiB;
+  for (size_t i = 0; i < ConnectionLedger::kSlots; ++i) Connect(absl::StrCat("b", i), "client");
   Connect("a");
   Admit("a", 1);
   connections_["a"].streams.started = 100;
@@ -404,13 +416,7 @@ TEST_F(ConnectionLedgerTest, CallsThatAreResetDoNotHideMessagesThatNeverEnd) {
 TEST_F(ConnectionLedgerTest, OpenCallDoesNotExcuseConnectionsThatShareItsSlot) {
   for (size_t i = 0; i < ConnectionLedger::kSlots; ++i) Connect(absl::StrCat("a", i), "client");
   Connect("b");
-  const std::string other = [&] {
-    for (const auto& [name, connection] : connections_) {
-      if (name != "b" && connection.slot == connections_["b"].slot) return name;
-    }
-    return std::string();
-  }();
-  Pass(other);
+  Pass(SharesSlotOf("b"));
   const int looks = LooksUntilStrayOffence("b");
   EXPECT_GT(looks, 0);
   EXPECT_LE(looks, 20);
@@ -466,9 +472,33 @@ TEST_F(ConnectionLedgerTest, CallsThatTheGateRefusesCostMore) {
   EXPECT_EQ(Offenders(), Names({"a"}));
 }
 
+TEST_F(ConnectionLedgerTest, RefusedCallsOfAConnectionThatSharesTheSlotAreNotCharged) {
+  quotas_.burst_tokens = 1000;
+  quotas_.tokens_per_second = 100;
+  for (size_t i = 0; i < ConnectionLedger::kSlots; ++i) Connect(absl::StrCat("a", i));
+  Connect("b", "client");
+  ledger().counts(connections_["b"].slot)->refused += 200;
+  Pass("b", 100);
+  End("b", 100);
+  Receive("b", kMiB);
+  Look();
+  EXPECT_EQ(Offenders(), Names());
+  // Nor later.
+  ledger().Sweep([](const std::string& name) { return name == "b"; }, now_);
+  const Connection b = connections_["b"];
+  connections_ = {{"b", b}};
+  Pass("b", 50);
+  End("b", 50);
+  Receive("b", kMiB);
+  Look();
+  EXPECT_EQ(Offenders(), Names());
+}
+
 TEST_F(ConnectionLedgerTest, TrustedPeersAreIgnored) {
   Connect("a", "server", true);
   EXPECT_EQ(LooksUntilStrayOffence("a"), 0);
+  EXPECT_FALSE(ledger().OnDebt("a", now_));
+  EXPECT_EQ(Offenders(), Names());
 }
 
 // After an offence.
@@ -489,9 +519,35 @@ TEST_F(ConnectionLedgerTest, PeerGetsNoConnectionUntilItsExclusionEnds) {
 
 TEST_F(ConnectionLedgerTest, PeerDeepInDebtIsExcluded) {
   Connect("a");
-  ledger().OnDebt("a", now_);
+  EXPECT_TRUE(ledger().OnDebt("a", now_));
   Connect("b");
   EXPECT_EQ(Offenders(), Names({"a", "b"}));
+}
+
+TEST_F(ConnectionLedgerTest, SecondOffenceEndsAllConnectionsOfThePeer) {
+  for (const char* const name : {"a", "b", "c", "d"}) Connect(name);
+  Connect("e", "client");
+  ledger().OnDebt("a", now_);
+  EXPECT_EQ(Offenders(), Names({"a"}));
+  // Forgotten by now.
+  now_ += limits_.offences_last;
+  ledger().OnDebt("b", now_);
+  EXPECT_EQ(Offenders(), Names({"b"}));
+  now_ += limits_.first_exclusion;
+  ledger().OnDebt("c", now_);
+  EXPECT_EQ(Offenders(), Names({"c", "d"}));
+}
+
+TEST_F(ConnectionLedgerTest, PeerWithoutACertificateLosesOnlyItsConnection) {
+  ConnectAs("a", PeerName({}, "10.0.0.1"));
+  for (int offence = 0; offence < 3; ++offence) {
+    const std::string name = absl::StrCat(offence);
+    ConnectAs(name, PeerName({}, "10.0.0.1"));
+    ledger().OnDebt(name, now_);
+    EXPECT_EQ(Offenders(), Names({name}));
+    EXPECT_FALSE(ledger().HasExcluded(now_));
+    now_ += seconds(2);
+  }
 }
 
 TEST_F(ConnectionLedgerTest, ExclusionsGrowAndAreForgotten) {
@@ -557,18 +613,24 @@ TEST_F(ConnectionLedgerTest, DebtOfStrayTimeIsBounded) {
   EXPECT_EQ(LooksUntilStrayOffence("next"), looks);
 }
 
-TEST_F(ConnectionLedgerTest, PeersBeyondTheTableShareTheirLimits) {
-  for (size_t i = 0; i < kMaxPeers; ++i) Connect(absl::StrCat("a", i), absl::StrCat("client", i));
-  Connect("b", "worker1");
-  ASSERT_GT(LooksUntilStrayOffence("b"), 0);
-  Connect("c", "worker2");
-  EXPECT_EQ(Offenders(), Names({"c"}));
+TEST_F(ConnectionLedgerTest, PeersBeyondTheTableAreToldApartByCertificate) {
+  // One certificate on many hosts.
+  for (size_t i = 0; i < kMaxPeers; ++i)
+    ConnectAs(absl::StrCat("a", i), PeerName({"attacker"}, absl::StrCat(i)));
+  Connect("b", "worker");
+  ledger().OnDebt("b", now_);
+  Connect("c", "client");
+  EXPECT_EQ(Offenders(), Names({"b"}));
+  ConnectAs("d", PeerName({"worker"}, "10.0.0.2"));
+  EXPECT_EQ(Offenders(), Names({"d"}));
   // Peers without connections make room.
   now_ += limits_.offences_last;
   ledger().Sweep([](const std::string&) { return false; }, now_);
   connections_.clear();
-  Connect("d", "worker3");
-  EXPECT_EQ(Offenders(), Names());
+  Connect("e", "worker");
+  ledger().OnDebt("e", now_);
+  ConnectAs("f", PeerName({"worker"}, "10.0.0.2"));
+  EXPECT_EQ(Offenders(), Names({"e"}));
 }
 
 }  // namespace

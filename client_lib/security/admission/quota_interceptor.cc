@@ -153,8 +153,7 @@ class QuotaEnforcer::Interceptor final : public grpc::experimental::Interceptor 
         enforcer.Wake();
         return;
       case PeerQuotas::Verdict::kRefuseAndClose:
-        enforcer.ledger_.OnDebt(remote.connection, Now());
-        enforcer.close_(remote.connection);
+        if (enforcer.ledger_.OnDebt(remote.connection, Now())) enforcer.close_(remote.connection);
         [[fallthrough]];
       case PeerQuotas::Verdict::kRefuse:
         if (auto* const admitted = dynamic_cast<AdmittedCallContext*>(info_.server_context()))
