@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -63,7 +64,10 @@ class ConnectionWatchTest : public testing::Test {
     security_ = *Security::Open({.tls_dir = folder_ + "/server"}, kAllRoles);
     listening_.emplace(security_->Listening());
     listening_->ledger.burst_stray_seconds = 0.2;
-    listening_->ledger.max_incomplete_bytes = 64 * kMiB;
+    listening_->ledger.max_incomplete_bytes = 50 * kMiB;
+    listening_->ledger.incomplete_bytes_per_connection = 0;
+    // Clients on a fast link cancel more than those on a slow one.
+    listening_->ledger.burst_forgiven_bytes = 4096.0 * kMiB;
     listening_->ledger.first_exclusion = kExclusion;
     listening_->quotas = std::make_shared<PeerQuotas>(
         PeerLimits{.tokens_per_second = 100, .burst_tokens = 2000, .max_debt_seconds = 5});
@@ -260,16 +264,23 @@ TEST_F(ConnectionWatchTest, LargeMessagesAndCancelledOnesKeepTheConnection) {
   const auto channel = MakeChannel("worker");
   const std::unique_ptr<Scheduler::Stub> worker = Scheduler::NewStub(channel);
   const std::string large(6 * kMiB, 'x');
-  for (int i = 0; i < 50; ++i) {
-    ASSERT_TRUE(Heartbeat(*worker, large).ok());
-    grpc::ClientContext context;
-    // Less than the message takes.
-    SetDeadline(context, std::chrono::milliseconds(1 + i % 5));
-    HeartbeatRequest request;
-    request.set_node(large);
-    HeartbeatResponse response;
-    (void)worker->Heartbeat(&context, request, &response);
+  // Several at a time, so that some call is always open.
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < 3; ++thread) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 50; ++i) {
+        EXPECT_TRUE(Heartbeat(*worker, large).ok());
+        grpc::ClientContext context;
+        // Less than the message takes.
+        SetDeadline(context, std::chrono::milliseconds(1 + i % 5));
+        HeartbeatRequest request;
+        request.set_node(large);
+        HeartbeatResponse response;
+        (void)worker->Heartbeat(&context, request, &response);
+      }
+    });
   }
+  for (std::thread& thread : threads) thread.join();
   EXPECT_TRUE(Heartbeat(*worker).ok());
   EXPECT_EQ(figures_->refused_connections, 0u);
 }

@@ -29,13 +29,15 @@ namespace pawl {
 // the gate refuses, calls that are reset, metadata and messages that do not end.
 //
 // The gate does not know the connection of a call, so each connection has a slot, whose calls the
-// gate counts. Connections share a slot if there are more than kSlots; then they get the benefit of
-// the doubt. Invariants:
+// gate counts. Connections share a slot if there are more than kSlots; then a call of one seems
+// open on the others, until gRPC says which streams they have. Invariants:
 // 1. A call passes the gate before it is admitted.
 // 2. A call that has passed, was not admitted, and has not ended is open: its message is arriving.
-// 3. Bytes that arrive while no call of a slot is open, and none passes, are stray. If gRPC is busy
-//    with those of a connection for a while, it needs a thread and what the process's processor
-//    time says, at most all of the time.
+// 3. Bytes that no admitted call explains are incomplete messages, up to kMaxMessageBytes for each
+//    open call. The others are stray. The processor time that gRPC spends on them is estimated: at
+//    most that of one thread, and at most what the whole process has used.
+// 4. When a call ends without being admitted, its share of the incomplete bytes is forgiven once.
+//    What a peer is forgiven is limited, because a call that is reset may have held nothing.
 // Thread-safe.
 class ConnectionLedger {
  public:
@@ -58,7 +60,7 @@ class ConnectionLedger {
   struct Offender {
     std::string connection;
     std::string peer;
-    // For the log; empty: it is a new connection of an excluded peer.
+    // For the log; empty: another connection of an excluded peer.
     absl::string_view reason;
   };
 
@@ -80,7 +82,7 @@ class ConnectionLedger {
 
   // A call has arrived completely, with a message of that size.
   void OnAdmitted(const std::string& connection, uint64_t bytes);
-  // The same for a call whose message is empty, perhaps because it has not arrived completely.
+  // A call has ended before its message arrived, and gRPC gives the service a call without one.
   void OnAbandoned(const std::string& connection);
 
   // Call it regularly. `processor_seconds`: of the process, since any time.
@@ -90,8 +92,8 @@ class ConnectionLedger {
   bool WantsStreams(const std::string& connection);
   void OnStreams(const std::string& connection, Streams streams, MonotonicTime now);
 
-  // PeerQuotas has found that the peer is deep in debt.
-  void OnDebt(const std::string& connection, MonotonicTime now);
+  // PeerQuotas has found that the peer is deep in debt. Returns whether its connection must end.
+  bool OnDebt(const std::string& connection, MonotonicTime now);
 
   // Each offender once.
   std::vector<Offender> TakeOffenders();
@@ -107,19 +109,44 @@ class ConnectionLedger {
     uint64_t lost = 0;
     // The slot that has been empty for longest comes first.
     uint64_t emptied = 0;
-    // The count of lost calls was wrong.
+    // Calls that counted as lost were admitted later. Open calls may be missed, so nothing is
+    // stray.
     bool is_doubtful = false;
   };
   struct Peer {
     Peer(const LedgerLimits& limits, MonotonicTime now)
-        : stray_seconds(limits.stray_seconds_per_second, limits.burst_stray_seconds, now) {}
+        : stray_seconds(limits.stray_seconds_per_second, limits.burst_stray_seconds, now),
+          forgiven_bytes(limits.forgiven_bytes_per_second, limits.burst_forgiven_bytes, now) {}
     TokenBucket stray_seconds;
+    // For each of its connections.
+    TokenBucket forgiven_bytes;
     // The sum over its connections.
     uint64_t incomplete_bytes = 0;
     size_t connections = 0;
     int offences = 0;
     MonotonicTime offended_at;
     MonotonicTime excluded_until;
+  };
+  // What OnBytes has seen.
+  struct Sample {
+    MonotonicTime at;
+    double processor_seconds = 0;
+    int64_t received = 0;
+    // The part of it that admitted calls explain.
+    int64_t explained = 0;
+    uint64_t admitted_bytes = 0;
+    uint64_t passed = 0;
+    uint64_t admitted = 0;
+    uint64_t unread = 0;
+  };
+  // Bytes that belong to no message.
+  struct Stray {
+    int looks = 0;
+    uint64_t bytes = 0;
+    // Not charged yet.
+    double seconds = 0;
+    // Found by OnStreams, for the next OnBytes.
+    uint64_t found = 0;
   };
   struct Connection {
     size_t slot = 0;
@@ -131,22 +158,14 @@ class ConnectionLedger {
     uint64_t admitted_bytes = 0;
     // Among the admitted ones, since the last OnBytes.
     uint64_t abandoned = 0;
-
-    // At the last OnBytes.
-    MonotonicTime sampled_at;
-    int64_t received = 0;
-    int64_t explained = 0;
-    uint64_t passed = 0;
-    uint64_t admitted_then = 0;
-    bool had_open_calls = false;
-    double processor_seconds = 0;
-    // Since gRPC is busy with stray bytes.
-    int stray_looks = 0;
-    uint64_t stray_bytes = 0;
-    double stray_seconds = 0;
     uint64_t incomplete_bytes = 0;
 
-    // At the last OnStreams, or less if bytes have been explained since.
+    // The last one. Its stray bytes, together with those of the looks directly before it.
+    Sample sample;
+    Stray stray;
+
+    // Received bytes that were not explained at the last OnStreams; fewer if calls admitted since
+    // explain some.
     int64_t unexplained = 0;
     uint64_t unadmitted = 0;
     uint64_t refused = 0;
@@ -160,16 +179,27 @@ class ConnectionLedger {
   void Remove(Connection& connection) PAWL_REQUIRES(mu_);
   Peer& PeerAt(const std::string& name, MonotonicTime now) PAWL_REQUIRES(mu_);
   void SetIncomplete(Connection& connection, uint64_t bytes) PAWL_REQUIRES(mu_);
-  void CheckStray(const std::string& name, Connection& connection, MonotonicTime now)
+  // Adds the bytes received since the last look, without those explained since, to the incomplete
+  // ones. Returns how many of them are stray.
+  uint64_t CountIncomplete(Connection& connection, int64_t received, uint64_t open,
+                           MonotonicTime now) PAWL_REQUIRES(mu_);
+  // `ended` calls have ended without being admitted, `open` have not.
+  void Forgive(Connection& connection, uint64_t open, uint64_t ended, MonotonicTime now)
       PAWL_REQUIRES(mu_);
-  // What explains bytes that a connection has received, in bytes.
+  void CountStray(const std::string& name, Connection& connection, const Sample& sample,
+                  uint64_t bytes, uint64_t open) PAWL_REQUIRES(mu_);
+  // Bytes that a connection must have received for its admitted calls, and because it was sent
+  // `sent` bytes.
   static int64_t Explained(const Connection& connection, uint64_t sent);
-  // So many more calls have ended without being admitted.
-  void ChargeUnadmitted(const std::string& name, Connection& connection, uint64_t calls,
-                        MonotonicTime now) PAWL_REQUIRES(mu_);
+  // Finds calls of the slot that have ended unnoticed, and so are not open.
+  static void CountLost(Slot& slot, Connection& connection, uint64_t open, uint64_t open_streams);
+  // The calls of `calls` that the gate has refused.
+  uint64_t TakeRefused(Connection& connection, uint64_t calls) PAWL_REQUIRES(mu_);
   void CheckIncomplete(const std::string& peer, MonotonicTime now) PAWL_REQUIRES(mu_);
   void Offend(const std::string& name, Connection& connection, absl::string_view reason,
               MonotonicTime now) PAWL_REQUIRES(mu_);
+  void Close(const std::string& name, Connection& connection, absl::string_view reason)
+      PAWL_REQUIRES(mu_);
 
   const LedgerLimits limits_;
   const std::shared_ptr<PeerQuotas> quotas_;

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -33,10 +34,21 @@ class ConnectionLedgerTest : public ::testing::Test {
       ledger_ = std::make_unique<ConnectionLedger>(limits_, std::make_shared<PeerQuotas>(quotas_));
     return *ledger_;
   }
-  void Connect(const std::string& name, const std::string& peer = "worker", bool trusted = false) {
+  // `uri`: of the peer's certificate.
+  void Connect(const std::string& name, const std::string& uri = "worker", bool trusted = false) {
+    ConnectAs(name, PeerName({uri}, "10.0.0.1"), trusted);
+  }
+  void ConnectAs(const std::string& name, const std::string& peer, bool trusted = false) {
     connections_[name] = Connection();
     connections_[name].slot = ledger().Add(name, now_);
     ledger().Identify(name, peer, trusted, now_);
+  }
+  // Another connection than `name` that shares its slot.
+  std::string SharesSlotOf(const std::string& name) {
+    for (const auto& [other, connection] : connections_) {
+      if (other != name && connection.slot == connections_[name].slot) return other;
+    }
+    return "";
   }
   // The gate decides on `calls` calls.
   void Pass(const std::string& name, uint64_t calls = 1) {
@@ -65,6 +77,13 @@ class ConnectionLedgerTest : public ::testing::Test {
       if (ledger().WantsStreams(name)) ledger().OnStreams(name, connection.streams, now_);
     }
   }
+  // What a slow link delivers before the deadline of a client's pushes.
+  void ReceivePushes(const std::string& name) {
+    for (int look = 0; look < 27; ++look) {
+      Receive(name, 32 * kMiB / 27);
+      Look();
+    }
+  }
   // Their connections.
   std::vector<std::string> Offenders() {
     std::vector<std::string> names;
@@ -74,8 +93,12 @@ class ConnectionLedgerTest : public ::testing::Test {
   }
   // Metadata that never ends, 1 MiB in each interval.
   int LooksUntilStrayOffence(const std::string& name) {
+    return LooksUntilOffence([&] { Receive(name, kMiB); });
+  }
+  // `step` happens in each interval. 0: no offence.
+  int LooksUntilOffence(const std::function<void()>& step) {
     for (int looks = 1; looks <= 100; ++looks) {
-      Receive(name, kMiB);
+      step();
       Look();
       if (!Offenders().empty()) return looks;
     }
@@ -131,8 +154,7 @@ TEST_F(ConnectionLedgerTest, PushesThatExpireAmongOthersAreNoOffence) {
   Connect("a");
   Pass("a", 8);
   for (int step = 0; step < 50; ++step) {
-    Receive("a", 32 * kMiB);
-    Look();
+    ReceivePushes("a");
     End("a", 8);
     Pass("a", 8);
     EXPECT_EQ(Offenders(), Names()) << step;
@@ -142,15 +164,71 @@ TEST_F(ConnectionLedgerTest, PushesThatExpireAmongOthersAreNoOffence) {
 TEST_F(ConnectionLedgerTest, AbandonedPushesAmongOthersAreNoOffence) {
   limits_.max_incomplete_bytes = 100 * kMiB;
   Connect("a");
-  Pass("a", 2);
+  Pass("a", 9);
   for (int step = 0; step < 50; ++step) {
-    Receive("a", 32 * kMiB);
-    ledger().OnAbandoned("a");
-    End("a");
-    Look();
-    Pass("a");
+    ReceivePushes("a");
+    for (int i = 0; i < 6; ++i) ledger().OnAbandoned("a");
+    End("a", 6);
+    Pass("a", 6);
     EXPECT_EQ(Offenders(), Names()) << step;
   }
+}
+
+TEST_F(ConnectionLedgerTest, ProcessesOfOnePeerMayAllHaveTheirPushesInFlight) {
+  constexpr int kProcesses = 40;
+  for (int i = 0; i < kProcesses; ++i) {
+    Connect(absl::StrCat(i));
+    Pass(absl::StrCat(i), 8);
+  }
+  for (int look = 0; look < 31; ++look) {
+    for (int i = 0; i < kProcesses; ++i) Receive(absl::StrCat(i), kMiB);
+    Look();
+  }
+  EXPECT_EQ(Offenders(), Names());
+}
+
+TEST_F(ConnectionLedgerTest, RestOfAnExpiredPushOnASlowLinkIsNoOffence) {
+  Connect("a");
+  Pass("a");
+  Receive("a", 4 * kMiB);
+  Look();
+  ledger().OnAbandoned("a");
+  End("a");
+  for (int look = 0; look < 40; ++look) {
+    Receive("a", kMiB / 10);
+    Look();
+  }
+  EXPECT_EQ(Offenders(), Names());
+}
+
+TEST_F(ConnectionLedgerTest, WrongCountsOfASlotEndWithItsConnection) {
+  Connect("a");
+  // It did not pass.
+  Admit("a", 1);
+  ledger().Sweep([](const std::string&) { return false; }, now_);
+  connections_.clear();
+  for (size_t i = 0; i < ConnectionLedger::kSlots; ++i) {
+    Connect(absl::StrCat(i));
+    Pass(absl::StrCat(i));
+  }
+  for (int look = 0; look < 20; ++look) {
+    for (size_t i = 0; i < ConnectionLedger::kSlots; ++i) Receive(absl::StrCat(i), kMiB);
+    Look();
+  }
+  EXPECT_EQ(Offenders(), Names());
+}
+
+TEST_F(ConnectionLedgerTest, CallThatDidNotPassOpensNoOthers) {
+  limits_.max_incomplete_bytes = 100 * kMiB;
+  for (size_t i = 0; i < ConnectionLedger::kSlots; ++i) Connect(absl::StrCat("b", i), "client");
+  Connect("a");
+  Admit("a", 1);
+  connections_["a"].streams.started = 100;
+  for (int look = 0; look < 20; ++look) {
+    Receive("a", 10 * kMiB);
+    Look();
+  }
+  EXPECT_EQ(Offenders(), Names());
 }
 
 TEST_F(ConnectionLedgerTest, CallsThatOnlySeemOpenHoldNoBytes) {
@@ -168,6 +246,8 @@ TEST_F(ConnectionLedgerTest, CallsThatOnlySeemOpenHoldNoBytes) {
 
 TEST_F(ConnectionLedgerTest, OpenCallHoldsNoMoreThanTheLargestMessage) {
   limits_.max_incomplete_bytes = 80 * kMiB;
+  // Nothing else is an offence.
+  load_ = 0;
   Connect("a");
   Pass("a");
   for (int look = 0; look < 20; ++look) {
@@ -286,19 +366,60 @@ TEST_F(ConnectionLedgerTest, CancelledCallsDoNotExcuseMetadata) {
   EXPECT_LE(looks, 30);
 }
 
-TEST_F(ConnectionLedgerTest, ConnectionsThatShareASlotHaveTheBenefitOfTheDoubt) {
+TEST_F(ConnectionLedgerTest, OpenCallExcusesNoMoreThanItsMessage) {
+  Connect("a");
+  Pass("a");
+  const int looks = LooksUntilStrayOffence("a");
+  EXPECT_GT(looks, 64);
+  EXPECT_LE(looks, 80);
+}
+
+TEST_F(ConnectionLedgerTest, OpenCallDoesNotExcuseMetadataThatGrpcIsSlowWith) {
+  Connect("a");
+  Pass("a");
+  connections_["a"].bytes.unread = 6 * kMiB;
+  int looks = 0;
+  EXPECT_GT(LooksUntilOffence([&] {
+              if (looks++ % 10 == 0) Receive("a", 20 * kMiB);
+            }),
+            0);
+}
+
+TEST_F(ConnectionLedgerTest, CompleteCallsDoNotExcuseMetadata) {
+  Connect("a");
+  const int looks = LooksUntilOffence([&] {
+    Receive("a", kMiB);
+    Pass("a");
+    Admit("a", 1);
+    End("a");
+  });
+  EXPECT_GT(looks, 0);
+  EXPECT_LE(looks, 20);
+}
+
+TEST_F(ConnectionLedgerTest, CallsThatAreResetDoNotHideMessagesThatNeverEnd) {
+  for (const bool is_abandoned : {false, true}) {
+    const std::string name = is_abandoned ? "abandoned" : "reset";
+    Connect(name, name);
+    Pass(name, 64);
+    const int looks = LooksUntilOffence([&] {
+      Receive(name, 10 * kMiB);
+      Pass(name, 16);
+      for (int i = 0; is_abandoned && i < 16; ++i) ledger().OnAbandoned(name);
+      End(name, 16);
+    });
+    EXPECT_GT(looks, 52) << name;
+    EXPECT_LE(looks, 80) << name;
+  }
+}
+
+TEST_F(ConnectionLedgerTest, OpenCallDoesNotExcuseConnectionsThatShareItsSlot) {
   for (size_t i = 0; i < ConnectionLedger::kSlots; ++i) Connect(absl::StrCat("a", i), "client");
   Connect("b");
-  const std::string other = [&] {
-    for (const auto& [name, connection] : connections_) {
-      if (name != "b" && connection.slot == connections_["b"].slot) return name;
-    }
-    return std::string();
-  }();
-  Pass(other);
-  EXPECT_EQ(LooksUntilStrayOffence("b"), 0);
-  Admit(other, 1);
-  EXPECT_GT(LooksUntilStrayOffence("b"), 0);
+  Pass(SharesSlotOf("b"));
+  const int looks = LooksUntilStrayOffence("b");
+  EXPECT_GT(looks, 0);
+  EXPECT_LE(looks, 20);
 }
 
 TEST_F(ConnectionLedgerTest, MessagesThatNeverEndAreAnOffenceOfTheLargest) {
@@ -351,9 +472,33 @@ TEST_F(ConnectionLedgerTest, CallsThatTheGateRefusesCostMore) {
   EXPECT_EQ(Offenders(), Names({"a"}));
 }
 
+TEST_F(ConnectionLedgerTest, RefusedCallsOfAConnectionThatSharesTheSlotAreNotCharged) {
+  quotas_.burst_tokens = 1000;
+  quotas_.tokens_per_second = 100;
+  for (size_t i = 0; i < ConnectionLedger::kSlots; ++i) Connect(absl::StrCat("a", i));
+  Connect("b", "client");
+  ledger().counts(connections_["b"].slot)->refused += 200;
+  Pass("b", 100);
+  End("b", 100);
+  Receive("b", kMiB);
+  Look();
+  EXPECT_EQ(Offenders(), Names());
+  // Nor later.
+  ledger().Sweep([](const std::string& name) { return name == "b"; }, now_);
+  const Connection b = connections_["b"];
+  connections_ = {{"b", b}};
+  Pass("b", 50);
+  End("b", 50);
+  Receive("b", kMiB);
+  Look();
+  EXPECT_EQ(Offenders(), Names());
+}
+
 TEST_F(ConnectionLedgerTest, TrustedPeersAreIgnored) {
   Connect("a", "server", true);
   EXPECT_EQ(LooksUntilStrayOffence("a"), 0);
+  EXPECT_FALSE(ledger().OnDebt("a", now_));
+  EXPECT_EQ(Offenders(), Names());
 }
 
 // After an offence.
@@ -374,9 +519,35 @@ TEST_F(ConnectionLedgerTest, PeerGetsNoConnectionUntilItsExclusionEnds) {
 
 TEST_F(ConnectionLedgerTest, PeerDeepInDebtIsExcluded) {
   Connect("a");
-  ledger().OnDebt("a", now_);
+  EXPECT_TRUE(ledger().OnDebt("a", now_));
   Connect("b");
   EXPECT_EQ(Offenders(), Names({"a", "b"}));
+}
+
+TEST_F(ConnectionLedgerTest, SecondOffenceEndsAllConnectionsOfThePeer) {
+  for (const char* const name : {"a", "b", "c", "d"}) Connect(name);
+  Connect("e", "client");
+  ledger().OnDebt("a", now_);
+  EXPECT_EQ(Offenders(), Names({"a"}));
+  // Forgotten by now.
+  now_ += limits_.offences_last;
+  ledger().OnDebt("b", now_);
+  EXPECT_EQ(Offenders(), Names({"b"}));
+  now_ += limits_.first_exclusion;
+  ledger().OnDebt("c", now_);
+  EXPECT_EQ(Offenders(), Names({"c", "d"}));
+}
+
+TEST_F(ConnectionLedgerTest, PeerWithoutACertificateLosesOnlyItsConnection) {
+  ConnectAs("a", PeerName({}, "10.0.0.1"));
+  for (int offence = 0; offence < 3; ++offence) {
+    const std::string name = absl::StrCat(offence);
+    ConnectAs(name, PeerName({}, "10.0.0.1"));
+    ledger().OnDebt(name, now_);
+    EXPECT_EQ(Offenders(), Names({name}));
+    EXPECT_FALSE(ledger().HasExcluded(now_));
+    now_ += seconds(2);
+  }
 }
 
 TEST_F(ConnectionLedgerTest, ExclusionsGrowAndAreForgotten) {
@@ -406,8 +577,9 @@ TEST_F(ConnectionLedgerTest, NextConnectionHasNoNewBurst) {
   EXPECT_LT(LooksUntilStrayOffence("b"), first);
 }
 
-TEST_F(ConnectionLedgerTest, OffenderMayHoldFewerIncompleteBytes) {
+TEST_F(ConnectionLedgerTest, OffenderMayHoldAsManyIncompleteBytes) {
   limits_.max_incomplete_bytes = 64 * kMiB;
+  limits_.incomplete_bytes_per_connection = 0;
   const auto mib_until_offence = [&](const std::string& name) -> uint64_t {
     Connect(name);
     Pass(name, 4);
@@ -418,8 +590,8 @@ TEST_F(ConnectionLedgerTest, OffenderMayHoldFewerIncompleteBytes) {
     }
     return 0;
   };
-  for (const uint64_t mib : {65, 33, 17, 9, 9}) {
-    EXPECT_EQ(mib_until_offence(absl::StrCat(mib)), mib);
+  for (int offence = 0; offence < 3; ++offence) {
+    EXPECT_EQ(mib_until_offence(absl::StrCat(offence)), 65u);
     now_ += limits_.max_exclusion;
   }
 }
@@ -441,18 +613,24 @@ TEST_F(ConnectionLedgerTest, DebtOfStrayTimeIsBounded) {
   EXPECT_EQ(LooksUntilStrayOffence("next"), looks);
 }
 
-TEST_F(ConnectionLedgerTest, PeersBeyondTheTableShareTheirLimits) {
-  for (size_t i = 0; i < kMaxPeers; ++i) Connect(absl::StrCat("a", i), absl::StrCat("client", i));
-  Connect("b", "worker1");
-  ASSERT_GT(LooksUntilStrayOffence("b"), 0);
-  Connect("c", "worker2");
-  EXPECT_EQ(Offenders(), Names({"c"}));
+TEST_F(ConnectionLedgerTest, PeersBeyondTheTableAreToldApartByCertificate) {
+  // One certificate on many hosts.
+  for (size_t i = 0; i < kMaxPeers; ++i)
+    ConnectAs(absl::StrCat("a", i), PeerName({"attacker"}, absl::StrCat(i)));
+  Connect("b", "worker");
+  ledger().OnDebt("b", now_);
+  Connect("c", "client");
+  EXPECT_EQ(Offenders(), Names({"b"}));
+  ConnectAs("d", PeerName({"worker"}, "10.0.0.2"));
+  EXPECT_EQ(Offenders(), Names({"d"}));
   // Peers without connections make room.
   now_ += limits_.offences_last;
   ledger().Sweep([](const std::string&) { return false; }, now_);
   connections_.clear();
-  Connect("d", "worker3");
-  EXPECT_EQ(Offenders(), Names());
+  Connect("e", "worker");
+  ledger().OnDebt("e", now_);
+  ConnectAs("f", PeerName({"worker"}, "10.0.0.2"));
+  EXPECT_EQ(Offenders(), Names({"e"}));
 }
 
 }  // namespace

@@ -89,9 +89,10 @@ std::vector<int> ConnectionTable::TakeTurns(MonotonicTime now) {
   return turns;
 }
 
-void ConnectionTable::DelayHandshakes(const std::string& name, MonotonicTime now) {
-  const auto host = hosts_.find(name);
-  if (host != hosts_.end()) host->second.handshakes.Take(kExcludedHandshakes, now);
+void ConnectionTable::OnShutDown(int descriptor, MonotonicTime now) {
+  Connection& connection = connections_.find(descriptor)->second;
+  if (std::exchange(connection.is_shut_down, true)) return;
+  hosts_.find(connection.remote.host)->second.handshakes.Take(kExcludedHandshakes, now);
 }
 
 std::vector<int> ConnectionTable::Overdue(MonotonicTime now) {
@@ -129,12 +130,9 @@ void ConnectionTable::Sweep(MonotonicTime now,
   });
 }
 
-std::optional<int> ConnectionTable::HandedOver(const std::string& connection) const {
+std::optional<int> ConnectionTable::DescriptorOf(const std::string& connection) const {
   const auto found = by_address_.find(connection);
-  if (found == by_address_.end()) return std::nullopt;
-  const Connection* const entry = Find(found->second);
-  if (entry == nullptr || entry->phase != Phase::kHandedOver) return std::nullopt;
-  return found->second;
+  return found == by_address_.end() ? std::nullopt : std::optional(found->second);
 }
 
 }  // namespace pawl

@@ -56,6 +56,8 @@ class ConnectionTable {
     RemoteAddress remote;
     Phase phase = Phase::kSilent;
     MonotonicTime since;
+    // gRPC has it, but it can no longer be used.
+    bool is_shut_down = false;
   };
 
   explicit ConnectionTable(const ConnectionLimits& limits) : limits_(limits) {}
@@ -79,8 +81,8 @@ class ConnectionTable {
   // The queued connections that may continue now; each host's in order of their arrival. They count
   // as handed over.
   std::vector<int> TakeTurns(MonotonicTime now);
-  // A connection of the host was closed after its handshake: the next ones wait longer.
-  void DelayHandshakes(const std::string& host, MonotonicTime now);
+  // A connection handed over was shut down for an offence: the next ones of its host wait longer.
+  void OnShutDown(int descriptor, MonotonicTime now);
   bool HasQueued() const { return queued_ > 0; }
   // Those that are not handed over and have been there for max_silence.
   std::vector<int> Overdue(MonotonicTime now);
@@ -97,8 +99,8 @@ class ConnectionTable {
       if (connection.phase == Phase::kHandedOver) function(descriptor, connection);
     }
   }
-  // The descriptor of a connection handed over, by RemoteAddress::connection.
-  std::optional<int> HandedOver(const std::string& connection) const;
+  // The descriptor of the last connection added with that RemoteAddress::connection.
+  std::optional<int> DescriptorOf(const std::string& connection) const;
 
   size_t size() const { return connections_.size(); }
 

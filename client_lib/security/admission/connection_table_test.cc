@@ -107,10 +107,14 @@ TEST_F(ConnectionTableTest, HandshakesOfAHostTakeTurns) {
   EXPECT_FALSE(table_.HasQueued());
 }
 
-TEST_F(ConnectionTableTest, HostWithAnExcludedPeerHasNoBurst) {
-  AddHandedOver("a");
+TEST_F(ConnectionTableTest, HostOfAConnectionThatIsShutDownHasNoBurst) {
+  const int offender = AddHandedOver("a");
   AddHandedOver("b");
-  table_.DelayHandshakes("a", now_);
+  table_.OnShutDown(offender, now_);
+  // Once for each connection.
+  now_ += seconds(1);
+  table_.OnShutDown(offender, now_);
+  for (int i = 0; i < 2; ++i) table_.Remove(AddHandedOver("a"));
   const int next = Add("a");
   const int other = Add("b");
   for (const int descriptor : {next, other}) table_.SetQueued(descriptor);
@@ -149,15 +153,17 @@ TEST_F(ConnectionTableTest, DescriptorThatIsUsedAgainReplacesItsConnection) {
   table_.Add(descriptor, 7, {"b:1", "b"}, now_);
   EXPECT_EQ(table_.size(), 1u);
   EXPECT_EQ(table_.Find(descriptor)->remote.host, "b");
-  EXPECT_EQ(table_.HandedOver(absl::StrCat("a:", descriptor)), std::nullopt);
+  EXPECT_EQ(table_.DescriptorOf(absl::StrCat("a:", descriptor)), std::nullopt);
 }
 
-TEST_F(ConnectionTableTest, ConnectionsHandedOverAreFoundByAddress) {
-  const int descriptor = AddHandedOver("a");
-  const int silent = Add("a");
-  EXPECT_EQ(table_.HandedOver(absl::StrCat("a:", descriptor)), descriptor);
-  EXPECT_EQ(table_.HandedOver(absl::StrCat("a:", silent)), std::nullopt);
-  EXPECT_EQ(table_.HandedOver("a:1"), std::nullopt);
+TEST_F(ConnectionTableTest, ConnectionsAreFoundByAddress) {
+  const int descriptor = Add("a");
+  EXPECT_EQ(table_.DescriptorOf(absl::StrCat("a:", descriptor)), descriptor);
+  EXPECT_EQ(table_.DescriptorOf("a:1"), std::nullopt);
+  // One that has ended does not hide the next one.
+  table_.Add(7, 8, {absl::StrCat("a:", descriptor), "a"}, now_);
+  table_.Remove(descriptor);
+  EXPECT_EQ(table_.DescriptorOf(absl::StrCat("a:", descriptor)), 7);
 }
 
 // Otherwise a host that connects and disconnects would always have a full burst.

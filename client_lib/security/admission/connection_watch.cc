@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "client_lib/rpc/grpc/grpc_settings.h"
+#include "client_lib/security/tls/certificate_uris.h"
 
 namespace pawl {
 namespace {
@@ -43,11 +44,15 @@ std::vector<ConnectionLedger::Offender> ConnectionWatch::Look(
     const std::vector<Connection>& connections, MonotonicTime now) {
   looked_at_ = now;
   Identify(now);
-  if (now < read_at_ + kWatchInterval) return ledger_.TakeOffenders();
+  if (!Reads(now)) return ledger_.TakeOffenders();
   read_at_ = now;
   const double processor_seconds = ProcessorSeconds();
   int read = 0;
-  for (const Connection& connection : connections) {
+  // Those beyond kMaxReadAtOnce come first at the next look.
+  const size_t first = first_;
+  for (size_t i = 0; i < connections.size(); ++i) {
+    const size_t at = (first + i) % connections.size();
+    const Connection& connection = connections[at];
     const std::optional<SocketBytes> bytes = ReadBytes(connection);
     if (!bytes.has_value()) continue;
     const std::string& name = connection.connection;
@@ -55,7 +60,7 @@ std::vector<ConnectionLedger::Offender> ConnectionWatch::Look(
     if (read >= kMaxReadAtOnce || !ledger_.WantsStreams(name)) continue;
     const auto socket = sockets_.find(name);
     if (socket == sockets_.end()) continue;
-    ++read;
+    if (++read == kMaxReadAtOnce) first_ = at + 1;
     const std::optional<ServedConnection> served = TransportStatistics::Read(socket->second);
     if (served.has_value()) ledger_.OnStreams(name, StreamsOf(*served), now);
   }
@@ -63,12 +68,13 @@ std::vector<ConnectionLedger::Offender> ConnectionWatch::Look(
 }
 
 void ConnectionWatch::Identify(MonotonicTime now) {
-  for (const TransportStatistics::Socket& socket : statistics_.TakeNewSockets()) {
+  for (const TransportStatistics::Socket& socket : statistics_.TakeNewSockets(now)) {
     const std::optional<ServedConnection> served = TransportStatistics::Read(socket.id);
     if (!served.has_value()) continue;
+    const std::vector<std::string> uris = CertificateUris(served->certificate);
     sockets_[socket.remote.connection] = socket.id;
-    ledger_.Identify(socket.remote.connection, PeerName(served->uris, socket.remote.host),
-                     is_trusted_ != nullptr && is_trusted_(served->uris), now);
+    ledger_.Identify(socket.remote.connection, PeerName(uris, socket.remote.host),
+                     is_trusted_ != nullptr && is_trusted_(uris), now);
   }
 }
 

@@ -3,6 +3,7 @@
 #define PAWL_CLIENT_LIB_SECURITY_ADMISSION_CONNECTION_WATCH_H_
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -44,6 +45,8 @@ class ConnectionWatch {
 
   ConnectionLedger& ledger() { return ledger_; }
 
+  // Whether Look reads all its connections; otherwise it only identifies new ones.
+  bool Reads(MonotonicTime now) const { return now >= read_at_ + kWatchInterval; }
   bool IsDue(MonotonicTime now) { return now >= looked_at_ + Interval(now); }
   MonotonicDuration Interval(MonotonicTime now) {
     return ledger_.HasExcluded(now) ? kAlertWatchInterval : kWatchInterval;
@@ -64,6 +67,8 @@ class ConnectionWatch {
   absl::flat_hash_map<std::string, intptr_t> sockets_;
   MonotonicTime looked_at_;
   MonotonicTime read_at_;
+  // The connection whose streams are read first.
+  size_t first_ = 0;
 };
 
 }  // namespace pawl

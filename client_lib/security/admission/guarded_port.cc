@@ -25,7 +25,6 @@
 #include "client_lib/base/host_port.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/rpc/grpc/grpc_settings.h"
-#include "client_lib/security/admission/connection_ledger.h"
 #include "client_lib/security/admission/connection_watch.h"
 #include "client_lib/security/admission/transport_statistics.h"
 #include "grpcpp/resource_quota.h"
@@ -44,6 +43,8 @@ constexpr int kMaxDiscards = 16;
 // How often the thread looks at deadlines, and at queued connections.
 constexpr std::chrono::milliseconds kIdleInterval{500};
 constexpr std::chrono::milliseconds kQueueInterval{10};
+// How long nothing is accepted when the process lacks descriptors.
+constexpr std::chrono::milliseconds kListenerPause{50};
 // How often ended connections are looked for at a limit, and otherwise.
 constexpr std::chrono::milliseconds kSweepInterval{100};
 constexpr std::chrono::milliseconds kIdleSweepInterval{1000};
@@ -110,6 +111,28 @@ uint16_t PortOf(int descriptor) {
                    : reinterpret_cast<const sockaddr_in&>(address).sin_port);
 }
 
+using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+
+// Where to listen for `host`, a name or an address.
+absl::StatusOr<Addresses> Resolve(const std::string& host, int port) {
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(host.c_str(), absl::StrCat(port).c_str(), &hints, &found);
+  if (error != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("cannot listen on ", host, ": ", gai_strerror(error)));
+  }
+  return Addresses(found, freeaddrinfo);
+}
+
+void SetPort(sockaddr_storage& address, int port) {
+  (address.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(address).sin6_port
+                                 : reinterpret_cast<sockaddr_in&>(address).sin_port) =
+      htons(static_cast<uint16_t>(port));
+}
+
 ConnectionLimits WithinDescriptors(ConnectionLimits limits) {
   rlimit files = {};
   if (getrlimit(RLIMIT_NOFILE, &files) == 0)
@@ -133,53 +156,34 @@ absl::Status GuardedPort::Bind(const std::string& address) {
   PAWL_ASSIGN_OR_RETURN(const HostPort at, ParseHostPort(address));
   std::string host = at.host;
   if (host.front() == '[') host = host.substr(1, host.size() - 2);
-  const auto resolve = [&](const std::string& name, addrinfo** found) {
-    addrinfo hints = {};
-    hints.ai_socktype = SOCK_STREAM;
-    hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
-    return getaddrinfo(name.c_str(), absl::StrCat(port_ != 0 ? port_ : at.port).c_str(), &hints,
-                       found);
-  };
-  addrinfo* found = nullptr;
-  // A socket for all IPv6 addresses accepts IPv4 too, if the machine has IPv6.
-  if (at.IsWildcard() && resolve("::", &found) == 0) {
-    absl::StatusOr<int> bound =
-        BoundSocket(address, found->ai_family, found->ai_addr, found->ai_addrlen);
-    freeaddrinfo(found);
-    if (bound.ok()) {
+  port_ = at.port;
+  absl::Status status;
+  const auto listen_on_all = [&](const addrinfo* found) {
+    for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
+      sockaddr_storage to = {};
+      std::memcpy(&to, one->ai_addr, one->ai_addrlen);
+      // All addresses of a name get the port of the first.
+      SetPort(to, port_);
+      absl::StatusOr<int> bound = BoundSocket(
+          address, one->ai_family, reinterpret_cast<const sockaddr*>(&to), one->ai_addrlen);
+      if (!bound.ok()) {
+        status.Update(bound.status());
+        continue;
+      }
       listeners_.push_back(*bound);
       port_ = PortOf(*bound);
-      return absl::OkStatus();
     }
+    return !listeners_.empty();
+  };
+  if (at.IsWildcard()) {
+    // A socket for all IPv6 addresses accepts IPv4 too, if the machine has IPv6.
+    const absl::StatusOr<Addresses> found = Resolve("::", port_);
+    if (found.ok() && listen_on_all(found->get())) return absl::OkStatus();
     host = "0.0.0.0";
+    status = absl::OkStatus();
   }
-  if (const int error = resolve(host, &found); error != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("cannot listen on ", address, ": ", gai_strerror(error)));
-  }
-  absl::Status status;
-  for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
-    sockaddr_storage to = {};
-    std::memcpy(&to, one->ai_addr, one->ai_addrlen);
-    // All addresses of a name get the port of the first.
-    if (one->ai_family == AF_INET6) {
-      reinterpret_cast<sockaddr_in6&>(to).sin6_port =
-          htons(static_cast<uint16_t>(port_ != 0 ? port_ : at.port));
-    } else {
-      reinterpret_cast<sockaddr_in&>(to).sin_port =
-          htons(static_cast<uint16_t>(port_ != 0 ? port_ : at.port));
-    }
-    absl::StatusOr<int> bound = BoundSocket(
-        address, one->ai_family, reinterpret_cast<const sockaddr*>(&to), one->ai_addrlen);
-    if (!bound.ok()) {
-      status.Update(bound.status());
-      continue;
-    }
-    listeners_.push_back(*bound);
-    if (port_ == 0) port_ = PortOf(*bound);
-  }
-  freeaddrinfo(found);
-  return listeners_.empty() ? status : absl::OkStatus();
+  PAWL_ASSIGN_OR_RETURN(const Addresses found, Resolve(host, port_));
+  return listen_on_all(found.get()) ? absl::OkStatus() : status;
 }
 
 absl::Status GuardedPort::Listen(grpc::ServerBuilder& builder, const std::string& address) {
@@ -244,19 +248,9 @@ void GuardedPort::Run() {
   if (security_.revocations != nullptr) revocations_ = security_.revocations();
   swept_at_ = Clock::Real().Now();
   while (!stopping_) {
-    bool has_queued = false;
-    {
-      MutexLock lock(mu_);
-      has_queued = table_.HasQueued();
-    }
-    auto interval = has_queued || lacks_descriptors_ ? kQueueInterval : kIdleInterval;
-    if (watch_ != nullptr) {
-      interval = std::min(interval, std::chrono::duration_cast<std::chrono::milliseconds>(
-                                        watch_->Interval(Clock::Real().Now())));
-    }
+    const std::chrono::milliseconds pause = Pause(Clock::Real().Now());
     const int count =
-        epoll_wait(epoll_, events.data(), kMaxEvents, static_cast<int>(interval.count()));
-    lacks_descriptors_ = false;
+        epoll_wait(epoll_, events.data(), kMaxEvents, static_cast<int>(pause.count()));
     for (int i = 0; i < count; ++i) {
       const int descriptor = events[static_cast<size_t>(i)].data.fd;
       if (descriptor == wake_) continue;
@@ -266,22 +260,43 @@ void GuardedPort::Run() {
         Look(descriptor);
       }
     }
-    const MonotonicTime now = Clock::Real().Now();
-    std::vector<int> turns;
-    std::vector<int> overdue;
-    {
-      MutexLock lock(mu_);
-      overdue = table_.Overdue(now);
-      if (overdue.empty()) turns = table_.TakeTurns(now);
-    }
-    for (const int descriptor : overdue) Close(descriptor);
-    for (const int descriptor : turns) HandOver(descriptor);
-    if (now >= swept_at_ + kIdleSweepInterval) {
-      Sweep();
-      CloseAllIfRevoked();
-    }
-    if (watch_ != nullptr && watch_->IsDue(now)) Watch();
+    Advance(Clock::Real().Now());
   }
+}
+
+std::chrono::milliseconds GuardedPort::Pause(MonotonicTime now) {
+  auto pause = kIdleInterval;
+  {
+    MutexLock lock(mu_);
+    if (table_.HasQueued()) pause = kQueueInterval;
+  }
+  if (paused_until_.has_value()) pause = std::min(pause, kListenerPause);
+  if (watch_ != nullptr) {
+    pause = std::min(pause,
+                     std::chrono::duration_cast<std::chrono::milliseconds>(watch_->Interval(now)));
+  }
+  return pause;
+}
+
+void GuardedPort::Advance(MonotonicTime now) {
+  if (paused_until_.has_value() && now >= *paused_until_) {
+    paused_until_.reset();
+    SetListening(true);
+  }
+  std::vector<int> turns;
+  std::vector<int> overdue;
+  {
+    MutexLock lock(mu_);
+    overdue = table_.Overdue(now);
+    if (overdue.empty()) turns = table_.TakeTurns(now);
+  }
+  for (const int descriptor : overdue) Close(descriptor);
+  for (const int descriptor : turns) HandOver(descriptor);
+  if (now >= swept_at_ + kIdleSweepInterval) {
+    Sweep();
+    CloseAllIfRevoked();
+  }
+  if (watch_ != nullptr && watch_->IsDue(now)) Watch();
 }
 
 void GuardedPort::Accept(int listener) {
@@ -290,51 +305,73 @@ void GuardedPort::Accept(int listener) {
     socklen_t size = sizeof(address);
     const int descriptor = accept4(listener, reinterpret_cast<sockaddr*>(&address), &size,
                                    SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (descriptor < 0) {
-      if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) return;
-      // The listener stays readable: pause, and make room.
-      lacks_descriptors_ = true;
-      CloseOldestSilent();
-      return;
-    }
-    const MonotonicTime now = Clock::Real().Now();
-    const RemoteAddress remote = RemoteAddressOf(address);
-    const uint64_t inode = SocketInode(descriptor);
-    const auto has_room = [&] {
-      MutexLock lock(mu_);
-      // The connection that had this descriptor has ended.
-      if (table_.Find(descriptor) != nullptr) table_.Remove(descriptor);
-      return table_.HasRoom() && table_.HasRoomFor(remote);
-    };
-    bool is_admitted = has_room();
-    if (!is_admitted && now >= swept_at_ + kSweepInterval) {
-      Sweep();
-      is_admitted = has_room();
-    }
-    // Silent connections of many hosts do not keep out the others.
-    if (!is_admitted && CloseOldestSilent()) is_admitted = has_room();
-    if (!is_admitted) {
-      close(descriptor);
-      if (security_.figures != nullptr) ++security_.figures->refused_connections;
+    if (descriptor >= 0) {
+      Admit(descriptor, RemoteAddressOf(address));
       continue;
     }
-    std::optional<int> replaced;
-    {
-      MutexLock lock(mu_);
-      table_.Add(descriptor, inode, remote, now);
-      replaced = table_.SilentBeyondLimit(remote.host);
-    }
-    if (replaced.has_value()) Close(*replaced);
-    epoll_event event = {.events = EPOLLIN | EPOLLRDHUP | EPOLLET, .data = {.fd = descriptor}};
-    if (epoll_ctl(epoll_, EPOLL_CTL_ADD, descriptor, &event) != 0) Close(descriptor);
+    if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) return;
+    if (!CloseOldestSilent()) return PauseListeners();
   }
+}
+
+// Otherwise epoll would report them at once, and again.
+void GuardedPort::PauseListeners() {
+  paused_until_ = Clock::Real().Now() + kListenerPause;
+  SetListening(false);
+}
+
+void GuardedPort::SetListening(bool listening) {
+  for (const int listener : listeners_) {
+    epoll_event event = {.events = listening ? EPOLLIN : 0u, .data = {.fd = listener}};
+    // Cannot fail: the listener is in the set.
+    epoll_ctl(epoll_, EPOLL_CTL_MOD, listener, &event);
+  }
+}
+
+bool GuardedPort::HasRoomFor(int descriptor, const RemoteAddress& remote) {
+  MutexLock lock(mu_);
+  // The connection that had this descriptor has ended.
+  if (table_.Find(descriptor) != nullptr) table_.Remove(descriptor);
+  // Two connections of one remote port, to different addresses of a wildcard, would be confused.
+  const std::optional<int> other = table_.DescriptorOf(remote.connection);
+  if (other.has_value() && SocketInode(*other) == table_.Find(*other)->inode) return false;
+  return table_.HasRoom() && table_.HasRoomFor(remote);
+}
+
+void GuardedPort::Admit(int descriptor, const RemoteAddress& remote) {
+  const MonotonicTime now = Clock::Real().Now();
+  bool is_admitted = HasRoomFor(descriptor, remote);
+  if (!is_admitted && now >= swept_at_ + kSweepInterval) {
+    Sweep();
+    is_admitted = HasRoomFor(descriptor, remote);
+  }
+  const auto is_full = [&] {
+    MutexLock lock(mu_);
+    return !table_.HasRoom();
+  };
+  // Silent connections of many hosts do not keep out the others.
+  if (!is_admitted && is_full() && CloseOldestSilent())
+    is_admitted = HasRoomFor(descriptor, remote);
+  if (!is_admitted) {
+    close(descriptor);
+    if (security_.figures != nullptr) ++security_.figures->refused_connections;
+    return;
+  }
+  std::optional<int> replaced;
+  {
+    MutexLock lock(mu_);
+    table_.Add(descriptor, SocketInode(descriptor), remote, now);
+    replaced = table_.SilentBeyondLimit(remote.host);
+  }
+  if (replaced.has_value()) Close(*replaced);
+  epoll_event event = {.events = EPOLLIN | EPOLLRDHUP | EPOLLET, .data = {.fd = descriptor}};
+  if (epoll_ctl(epoll_, EPOLL_CTL_ADD, descriptor, &event) != 0) Close(descriptor);
 }
 
 bool GuardedPort::CloseOldestSilent() {
   std::optional<int> oldest;
   {
     MutexLock lock(mu_);
-    if (table_.HasRoom() && !lacks_descriptors_) return false;
     oldest = table_.OldestSilent();
   }
   if (oldest.has_value()) Close(*oldest);
@@ -402,8 +439,9 @@ void GuardedPort::Sweep() {
 }
 
 void GuardedPort::Watch() {
+  const MonotonicTime now = Clock::Real().Now();
   std::vector<ConnectionWatch::Connection> connections;
-  {
+  if (watch_->Reads(now)) {
     MutexLock lock(mu_);
     const size_t turns = 1 + table_.size() / kMaxWatchedAtOnce;
     const size_t turn = looks_++ % turns;
@@ -412,9 +450,14 @@ void GuardedPort::Watch() {
         connections.push_back({descriptor, connection.inode, connection.remote.connection});
     });
   }
-  for (const ConnectionLedger::Offender& offender :
-       watch_->Look(connections, Clock::Real().Now())) {
-    CloseHandedOver(offender.connection);
+  std::vector<ConnectionLedger::Offender> offenders = std::exchange(unclosed_, {});
+  for (ConnectionLedger::Offender& offender : watch_->Look(connections, now))
+    offenders.push_back(std::move(offender));
+  for (ConnectionLedger::Offender& offender : offenders) {
+    if (!CloseHandedOver(offender.connection)) {
+      unclosed_.push_back(std::move(offender));
+      continue;
+    }
     if (security_.figures != nullptr) ++security_.figures->refused_connections;
     if (offender.reason.empty()) continue;
     if (log_limiter_.Allows(Clock::Real().Now())) {
@@ -424,22 +467,26 @@ void GuardedPort::Watch() {
   }
 }
 
-void GuardedPort::CloseHandedOver(const std::string& connection) {
+bool GuardedPort::CloseHandedOver(const std::string& name) {
   MutexLock lock(mu_);
-  const std::optional<int> descriptor = table_.HandedOver(connection);
-  if (!descriptor.has_value()) return;
-  table_.DelayHandshakes(table_.Find(*descriptor)->remote.host, Clock::Real().Now());
+  const std::optional<int> descriptor = table_.DescriptorOf(name);
+  if (!descriptor.has_value()) return true;
+  const ConnectionTable::Connection& connection = *table_.Find(*descriptor);
+  if (connection.phase != ConnectionTable::Phase::kHandedOver || connection.is_shut_down)
+    return true;
   // gRPC may close the descriptor at any time, and another socket get it: look at a copy.
   const int copy = fcntl(*descriptor, F_DUPFD_CLOEXEC, 0);
-  if (copy < 0) return;
-  if (SocketInode(copy) == table_.Find(*descriptor)->inode) {
+  if (copy < 0) return errno == EBADF;
+  if (SocketInode(copy) == connection.inode) {
     shutdown(copy, SHUT_RDWR);
     // Otherwise gRPC would serve what the kernel has received, which may be thousands of calls.
     for (int i = 0; i < kMaxDiscards; ++i) {
       if (recv(copy, nullptr, kDiscardBytes, MSG_TRUNC | MSG_DONTWAIT) <= 0) break;
     }
+    table_.OnShutDown(*descriptor, Clock::Real().Now());
   }
   close(copy);
+  return true;
 }
 
 void GuardedPort::CloseAllIfRevoked() {

@@ -3,9 +3,11 @@
 #define PAWL_CLIENT_LIB_SECURITY_ADMISSION_GUARDED_PORT_H_
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -13,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client_lib/base/mutex.h"
+#include "client_lib/security/admission/connection_ledger.h"
 #include "client_lib/security/admission/connection_table.h"
 #include "client_lib/security/admission/gate_counts.h"
 #include "client_lib/security/admission/ledger_limits.h"
@@ -70,7 +73,7 @@ struct ListenerSecurity {
 // A thread of this class accepts. It hands a connection over to gRPC when its first bytes have
 // come and look like those of a gRPC client; garbage and silence cost little. It limits the
 // connections of the port and of each remote host, and the handshakes of each host. With quotas it
-// also closes connections that cost much and give nothing (ConnectionLedger). Thread-safe.
+// also closes connections that cost much and give nothing (ConnectionLedger).
 //
 //   GuardedPort port(security);
 //   port.Listen(builder, "0.0.0.0:7000");
@@ -80,7 +83,7 @@ struct ListenerSecurity {
 //   port.Stop();
 //   server->Shutdown();
 //
-// Outlives the server.
+// Outlives the server. For the thread that starts and stops the server.
 class GuardedPort {
  public:
   explicit GuardedPort(ListenerSecurity security);
@@ -103,15 +106,26 @@ class GuardedPort {
  private:
   absl::Status Bind(const std::string& address);
   void Run();
+  // How long the thread waits for events.
+  std::chrono::milliseconds Pause(MonotonicTime now);
+  // What has become due.
+  void Advance(MonotonicTime now);
   void Accept(int listener);
-  // Makes room for another connection if the listener is full, or the process lacks descriptors.
+  void Admit(int descriptor, const RemoteAddress& remote);
+  // Whether there is room for another connection, which is not added.
+  bool HasRoomFor(int descriptor, const RemoteAddress& remote);
+  // Makes room for another connection.
   bool CloseOldestSilent();
+  // The process lacks descriptors: accepts nothing for a while.
+  void PauseListeners();
+  void SetListening(bool listening);
   void Look(int descriptor);
   void HandOver(int descriptor);
   void Close(int descriptor);
   void Sweep();
   void Watch();
-  void CloseHandedOver(const std::string& connection);
+  // Returns false if the process lacks a descriptor for it.
+  bool CloseHandedOver(const std::string& connection);
   void CloseAllIfRevoked();
 
   const ListenerSecurity security_;
@@ -130,10 +144,12 @@ class GuardedPort {
   ConnectionTable table_ PAWL_GUARDED_BY(mu_);
   // Used by the thread only.
   MonotonicTime swept_at_;
-  bool lacks_descriptors_ = false;
+  std::optional<MonotonicTime> paused_until_;
   size_t looks_ = 0;
   // The last value of ListenerSecurity::revocations.
   uint64_t revocations_ = 0;
+  // To be closed once the process has descriptors.
+  std::vector<ConnectionLedger::Offender> unclosed_;
   RateLimiter log_limiter_{kMaxRefusalsLoggedPerSecond};
   std::thread thread_;
 };

@@ -4,11 +4,14 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <ctime>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -80,11 +83,14 @@ class Service final : public Scheduler::CallbackService {
 
 class RawSocket {
  public:
-  explicit RawSocket(int port) : descriptor_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in to = {};
-    to.sin_family = AF_INET;
-    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    to.sin_port = htons(static_cast<uint16_t>(port));
+  // Connects 127.0.0.1:local_port with host:port. 0: any local port.
+  explicit RawSocket(int port, const char* host = "127.0.0.1", int local_port = 0)
+      : descriptor_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    const int on = 1;
+    setsockopt(descriptor_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    const sockaddr_in from = Address("127.0.0.1", local_port);
+    EXPECT_EQ(bind(descriptor_, reinterpret_cast<const sockaddr*>(&from), sizeof(from)), 0);
+    const sockaddr_in to = Address(host, port);
     EXPECT_EQ(connect(descriptor_, reinterpret_cast<const sockaddr*>(&to), sizeof(to)), 0);
   }
   RawSocket(RawSocket&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
@@ -94,6 +100,12 @@ class RawSocket {
   void Send(const std::string& bytes) {
     EXPECT_EQ(send(descriptor_, bytes.data(), bytes.size(), MSG_NOSIGNAL),
               static_cast<ssize_t>(bytes.size()));
+  }
+  int local_port() const {
+    sockaddr_in address = {};
+    socklen_t size = sizeof(address);
+    getsockname(descriptor_, reinterpret_cast<sockaddr*>(&address), &size);
+    return ntohs(address.sin_port);
   }
   // Whether the peer closes within the time.
   bool IsClosedWithin(milliseconds time) {
@@ -116,8 +128,44 @@ class RawSocket {
   }
 
  private:
+  static sockaddr_in Address(const char* host, int port) {
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    inet_pton(AF_INET, host, &address.sin_addr);
+    address.sin_port = htons(static_cast<uint16_t>(port));
+    return address;
+  }
+
   int descriptor_;
 };
+
+// Takes all file descriptors of the process.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    const rlimit few = {256, before_.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &few);
+    for (int taken = 0; taken >= 0;) {
+      taken = dup(STDERR_FILENO);
+      if (taken >= 0) taken_.push_back(taken);
+    }
+  }
+  ~NoDescriptors() {
+    while (!taken_.empty()) ReleaseOne();
+    setrlimit(RLIMIT_NOFILE, &before_);
+  }
+  void ReleaseOne() {
+    close(taken_.back());
+    taken_.pop_back();
+  }
+
+ private:
+  rlimit before_ = {};
+  std::vector<int> taken_;
+};
+
+double ProcessorSeconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
 class GuardedPortTest : public ::testing::Test {
  protected:
@@ -273,6 +321,31 @@ TEST_F(GuardedPortTest, HandshakesOfAHostTakeTurns) {
   EXPECT_GE(Clock::Real().Now() - started, milliseconds(1000));
 }
 
+TEST_F(GuardedPortTest, LackOfDescriptorsCostsNoProcessorTime) {
+  Listen();
+  ASSERT_TRUE(Heartbeat(*stub_).ok());
+  std::optional<NoDescriptors> none(std::in_place);
+  none->ReleaseOne();
+  RawSocket connection(port_->port());
+  connection.Send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+  const double before = ProcessorSeconds();
+  EXPECT_FALSE(connection.IsAnsweredWithin(milliseconds(500)));
+  EXPECT_LT(ProcessorSeconds() - before, 0.05);
+  none.reset();
+  EXPECT_TRUE(connection.IsAnsweredWithin(kTimeout));
+}
+
+TEST_F(GuardedPortTest, RemotePortHasOneConnection) {
+  Listen("0.0.0.0:0");
+  RawSocket first(port_->port());
+  first.Send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+  EXPECT_TRUE(first.IsAnsweredWithin(kTimeout));
+  RawSocket second(port_->port(), "127.0.0.2", first.local_port());
+  // Sooner than one that is silent.
+  EXPECT_TRUE(second.IsClosedWithin(security_.connections.max_silence / 2));
+  EXPECT_EQ(security_.figures->refused_connections, 1u);
+}
+
 // Quotas.
 
 class QuotaTest : public GuardedPortTest {
@@ -364,6 +437,39 @@ TEST_F(QuotaTest, PeerThatIgnoresRefusalsLosesItsConnection) {
     const grpc::StatusCode code = Heartbeat(*stub_).error_code();
     return code == grpc::UNAVAILABLE || code == grpc::CANCELLED;
   }));
+}
+
+TEST_F(QuotaTest, PeerLosesItsConnectionOnceTheProcessHasDescriptors) {
+  PeerLimits limits;
+  limits.tokens_per_second = 1;
+  limits.burst_tokens = kRefusedCost;
+  limits.max_waiting_calls = 0;
+  ListenWith(limits);
+  const auto channel = grpc::CreateCustomChannel(absl::StrCat("127.0.0.1:", port_->port()),
+                                                 grpc::InsecureChannelCredentials(),
+                                                 ChannelSettings(ChannelKind::kControl));
+  const auto stub = Scheduler::NewStub(channel);
+  ASSERT_TRUE(Heartbeat(*stub).ok());
+  EXPECT_EQ(Register().error_code(), grpc::INVALID_ARGUMENT);
+  {
+    const NoDescriptors none;
+    // The port looks at its connections several times.
+    const MonotonicTime end = Clock::Real().Now() + seconds(1);
+    while (Clock::Real().Now() < end)
+      ASSERT_EQ(Heartbeat(*stub).error_code(), grpc::RESOURCE_EXHAUSTED);
+    EXPECT_EQ(channel->GetState(false), GRPC_CHANNEL_READY);
+  }
+  EXPECT_TRUE(Eventually([&] { return channel->GetState(false) != GRPC_CHANNEL_READY; }));
+}
+
+TEST_F(QuotaTest, EmptyRequestIsComplete) {
+  PeerLimits limits;
+  limits.tokens_per_second = 1;
+  limits.burst_tokens = 20;
+  ListenWith(limits);
+  // A call that is abandoned costs more.
+  for (int i = 0; i < 18; ++i) ASSERT_TRUE(Heartbeat(*stub_).ok());
+  EXPECT_EQ(security_.quotas->delayed() + security_.quotas->refused(), 0u);
 }
 
 TEST_F(QuotaTest, StopLetsWaitingCallsContinue) {

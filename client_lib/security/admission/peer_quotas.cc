@@ -9,8 +9,8 @@
 namespace pawl {
 namespace {
 
-// The name of the peer that stands for all that have no room in the table.
-constexpr char kOtherPeers[] = "";
+// How often idle peers are removed from a full table.
+constexpr std::chrono::seconds kSweepInterval{1};
 
 }  // namespace
 
@@ -52,19 +52,20 @@ std::string PeerName(const std::vector<std::string>& uris, absl::string_view hos
   return name;
 }
 
+absl::string_view UrisOfPeer(absl::string_view peer) { return peer.substr(0, peer.rfind(' ') + 1); }
+
 PeerQuotas::Peer& PeerQuotas::PeerAt(const std::string& name, MonotonicTime now, Call& call) {
-  auto found = peers_.find(name);
-  if (found == peers_.end() && peers_.size() >= kMaxPeers) {
+  if (peers_.size() >= kMaxPeers && !peers_.contains(name) &&
+      (!swept_at_.has_value() || now - *swept_at_ >= kSweepInterval)) {
+    swept_at_ = now;
     absl::erase_if(peers_, [&](const auto& entry) {
       return entry.second->IsIdle() && entry.second->tokens.IsFull(now);
     });
   }
-  if (found == peers_.end()) {
-    found = peers_.try_emplace(peers_.size() < kMaxPeers ? name : kOtherPeers, nullptr).first;
-    if (found->second == nullptr) found->second = std::make_shared<Peer>(limits_, now);
-  }
-  call.peer = found->second;
-  return *call.peer;
+  std::shared_ptr<Peer>& peer = peers_[NameInTable(peers_, name)];
+  if (peer == nullptr) peer = std::make_shared<Peer>(limits_, now);
+  call.peer = peer;
+  return *peer;
 }
 
 bool PeerQuotas::HasRoom(const Peer& peer, const Call& call) const {

@@ -49,7 +49,7 @@ inline constexpr double kRefusedCost = 20;
 // A call that its peer cancelled before its message had arrived. Deadlines of many calls may expire
 // at once: kMaxStreamsPerConnection for each of several connections.
 inline constexpr double kAbandonedCost = 3;
-// Peers that are told apart; further ones share the limits of one.
+// Peers that are told apart; further ones are named by NameInTable.
 inline constexpr size_t kMaxPeers = 4096;
 
 // What a call asks for: `/pawl.Parameter/Push` and the like.
@@ -62,6 +62,17 @@ CallCost CostOf(absl::string_view method);
 // The peer with these URIs in its certificate, none without one, on a host
 // (RemoteAddress::host).
 std::string PeerName(const std::vector<std::string>& uris, absl::string_view host);
+// The URIs in a PeerName. Empty: everyone on the host has that name.
+absl::string_view UrisOfPeer(absl::string_view peer);
+// The name under which a table by PeerName counts a peer. In a full table, a certificate counts
+// once for all hosts, so that one certificate cannot take the place of others; and once there are
+// kMaxPeers such certificates, all further peers count as one.
+template <typename Table>
+std::string NameInTable(const Table& peers, absl::string_view peer) {
+  if (peers.size() < kMaxPeers || peers.contains(peer)) return std::string(peer);
+  const absl::string_view uris = UrisOfPeer(peer);
+  return peers.size() < 2 * kMaxPeers || peers.contains(uris) ? std::string(uris) : "";
+}
 
 // Counts what each peer has in progress. Thread-safe.
 class PeerQuotas {
@@ -91,8 +102,8 @@ class PeerQuotas {
   // `call` stays where it is until End. After kWait another thread may get it from TakeReady at
   // once.
   Verdict Begin(const std::string& peer, Call& call, MonotonicTime now);
-  // A call without a message, which is not counted. kRun or, if the peer is deep in debt,
-  // kRefuseAndClose.
+  // A call that ended before its message arrived; do not call End. kRun or, if the peer is deep in
+  // debt, kRefuseAndClose.
   Verdict OnAbandoned(const std::string& peer, MonotonicTime now);
   // Calls of the peer ended before Begin. Returns whether the peer is deep in debt, so that its
   // connection must end.
@@ -127,6 +138,8 @@ class PeerQuotas {
   std::atomic<size_t> waiting_{0};
   Mutex mu_;
   absl::flat_hash_map<std::string, std::shared_ptr<Peer>> peers_ PAWL_GUARDED_BY(mu_);
+  // When idle peers were last removed from a full table.
+  std::optional<MonotonicTime> swept_at_ PAWL_GUARDED_BY(mu_);
   // Those with waiting calls.
   absl::flat_hash_set<std::shared_ptr<Peer>> with_waiting_ PAWL_GUARDED_BY(mu_);
 };

@@ -173,17 +173,37 @@ TEST_F(PeerQuotasTest, AllWaitingCallsCanBeTaken) {
   EXPECT_FALSE(quotas().HasWaiting());
 }
 
-TEST_F(PeerQuotasTest, PeersBeyondTheTableShareOneQuota) {
+TEST_F(PeerQuotasTest, PeersBeyondTheTableShareTheQuotaOfTheirCertificate) {
+  // One certificate on many hosts.
   for (size_t i = 0; i < kMaxPeers; ++i)
-    ASSERT_EQ(Begin(Make(kPull), absl::StrCat("worker-", i)), Verdict::kRun);
+    ASSERT_EQ(Begin(Make(kPull), PeerName({"attacker"}, absl::StrCat(i))), Verdict::kRun);
   for (int i = 0; i < 3; ++i)
-    EXPECT_EQ(Begin(Make(kPull), absl::StrCat("late-", i)), Verdict::kRun);
-  EXPECT_EQ(Begin(Make(kPull), "late-3"), Verdict::kWait);
-  // Idle peers make room.
+    EXPECT_EQ(Begin(Make(kPull), PeerName({"worker"}, absl::StrCat(i))), Verdict::kRun);
+  EXPECT_EQ(Begin(Make(kPull), PeerName({"worker"}, "3")), Verdict::kWait);
+  EXPECT_EQ(Begin(Make(kPull), PeerName({"client"}, "3")), Verdict::kRun);
+  // Idle peers make room, after a while.
   for (Call& call : calls_) {
     if (call.runs) quotas().End(call, now_);
   }
-  EXPECT_EQ(Begin(Make(kPull), "later"), Verdict::kRun);
+  for (int i = 0; i < 2; ++i)
+    EXPECT_EQ(Begin(Make(kPull), PeerName({"client"}, absl::StrCat(i))), Verdict::kRun);
+  EXPECT_EQ(Begin(Make(kPull), PeerName({"client"}, "2")), Verdict::kRun);
+  EXPECT_EQ(Begin(Make(kPull), PeerName({"client"}, "4")), Verdict::kWait);
+  now_ += std::chrono::seconds(1);
+  EXPECT_EQ(Begin(Make(kPull), PeerName({"client"}, "5")), Verdict::kRun);
+}
+
+TEST_F(PeerQuotasTest, CertificatesBeyondTwiceTheTableShareOneQuota) {
+  for (size_t i = 0; i < 2 * kMaxPeers; ++i)
+    ASSERT_EQ(Begin(Make(kPull), PeerName({absl::StrCat(i)}, "host")), Verdict::kRun);
+  for (int i = 0; i < 3; ++i)
+    EXPECT_EQ(Begin(Make(kPull), PeerName({absl::StrCat("x", i)}, "host")), Verdict::kRun);
+  EXPECT_EQ(Begin(Make(kPull), PeerName({"x"}, "host")), Verdict::kWait);
+}
+
+TEST(PeerNameTest, HasTheUrisOfItsCertificate) {
+  EXPECT_EQ(UrisOfPeer(PeerName({"a:1", "b:2"}, "10.0.0.1")), "a:1 b:2 ");
+  EXPECT_EQ(UrisOfPeer(PeerName({}, "fd00::")), "");
 }
 
 }  // namespace

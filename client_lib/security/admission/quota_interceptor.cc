@@ -60,11 +60,15 @@ bool IsRaw(const ServerRpcInfo& info) {
           absl::StartsWith(method, "/pawl.Replication/"));
 }
 
-// REQUIRES: IsRaw.
-bool HasBytes(InterceptorBatchMethods* methods) {
-  if (!methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_MESSAGE)) return false;
-  const auto* const bytes = static_cast<const grpc::ByteBuffer*>(methods->GetRecvMessage());
-  return bytes != nullptr && bytes->Valid();
+// Whether the call ended before its message arrived. gRPC then gives a service that receives bytes
+// none, and other services no message; an empty message is one.
+bool IsAbandoned(const ServerRpcInfo& info, InterceptorBatchMethods* methods) {
+  if (info.type() != ServerRpcInfo::Type::UNARY) return false;
+  if (!methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_MESSAGE))
+    return IsRaw(info);
+  const void* const message = methods->GetRecvMessage();
+  return message == nullptr ||
+         (IsRaw(info) && !static_cast<const grpc::ByteBuffer*>(message)->Valid());
 }
 
 // The size of the request, as its service receives it.
@@ -129,19 +133,18 @@ class QuotaEnforcer::Interceptor final : public grpc::experimental::Interceptor 
     const RemoteAddress remote = RemoteAddressOfPeer(context.peer());
     // Once the call waits, the other thread may end it, and this with it.
     QuotaEnforcer& enforcer = enforcer_;
-    // gRPC gives services an empty message for one that has not arrived completely.
-    if (call_.bytes > 0) {
-      enforcer.ledger_.OnAdmitted(remote.connection, call_.bytes);
-    } else {
+    const bool is_abandoned = IsAbandoned(info_, methods);
+    if (is_abandoned) {
       enforcer.ledger_.OnAbandoned(remote.connection);
+    } else {
+      enforcer.ledger_.OnAdmitted(remote.connection, call_.bytes);
     }
     if (enforcer.stopped_) {
       methods->Proceed();
       return;
     }
     const std::string peer = PeerName(UrisOf(context), remote.host);
-    // Cancelled before its message has arrived: its handler does nothing.
-    const bool is_abandoned = IsRaw(info_) && !HasBytes(methods);
+    // The handler of an abandoned call does nothing.
     switch (is_abandoned ? enforcer.quotas_->OnAbandoned(peer, Now())
                          : enforcer.quotas_->Begin(peer, call_, Now())) {
       case PeerQuotas::Verdict::kRun:
@@ -150,8 +153,7 @@ class QuotaEnforcer::Interceptor final : public grpc::experimental::Interceptor 
         enforcer.Wake();
         return;
       case PeerQuotas::Verdict::kRefuseAndClose:
-        enforcer.ledger_.OnDebt(remote.connection, Now());
-        enforcer.close_(remote.connection);
+        if (enforcer.ledger_.OnDebt(remote.connection, Now())) enforcer.close_(remote.connection);
         [[fallthrough]];
       case PeerQuotas::Verdict::kRefuse:
         if (auto* const admitted = dynamic_cast<AdmittedCallContext*>(info_.server_context()))

@@ -13,7 +13,6 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/strip.h"
-#include "client_lib/security/tls/certificate_uris.h"
 #include "grpc/grpc.h"
 #include "grpc/support/alloc.h"
 #include "nlohmann/json.hpp"
@@ -23,6 +22,8 @@ namespace {
 
 using nlohmann::json;
 
+// Sockets that gRPC lists at once.
+constexpr intptr_t kPageSockets = 256;
 // How gRPC begins the name of a socket.
 constexpr absl::string_view kSocketName = "chttp2 ";
 
@@ -58,7 +59,7 @@ std::string Text(const json& object, const char* name) {
 
 std::vector<TransportStatistics::Socket> SocketsFrom(intptr_t server, intptr_t first) {
   std::vector<TransportStatistics::Socket> sockets;
-  const json answer = Parse(grpc_channelz_get_server_sockets(server, first, kMaxNewSockets));
+  const json answer = Parse(grpc_channelz_get_server_sockets(server, first, kPageSockets));
   for (const json& socket : At(answer, "socketRef")) {
     const std::string name = Text(socket, "name");
     sockets.push_back(
@@ -79,9 +80,11 @@ std::optional<SocketBytes> ReadSocketBytes(int descriptor) {
   tcp_info info = {};
   socklen_t size = sizeof(info);
   int unread = 0;
-  if (getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &size) != 0 ||
-      size < offsetof(tcp_info, tcpi_bytes_sent) + sizeof(info.tcpi_bytes_sent) ||
-      ioctl(descriptor, FIONREAD, &unread) != 0) {
+  // In this order, bytes that arrive meanwhile count as read early. Otherwise they would seem to
+  // disappear until the next time.
+  if (ioctl(descriptor, FIONREAD, &unread) != 0 ||
+      getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &size) != 0 ||
+      size < offsetof(tcp_info, tcpi_bytes_sent) + sizeof(info.tcpi_bytes_sent)) {
     return std::nullopt;
   }
   SocketBytes bytes;
@@ -102,9 +105,8 @@ std::optional<ServedConnection> TransportStatistics::Read(intptr_t socket_id) {
   served.ended =
       static_cast<uint64_t>(Number(data, "streamsSucceeded") + Number(data, "streamsFailed"));
   served.port = static_cast<int>(Number(At(At(socket, "local"), "tcpip_address"), "port"));
-  std::string pem;
   const std::string certificate = Text(At(At(socket, "security"), "tls"), "remote_certificate");
-  if (absl::Base64Unescape(certificate, &pem)) served.uris = CertificateUris(pem);
+  if (!absl::Base64Unescape(certificate, &served.certificate)) served.certificate.clear();
   return served;
 }
 
@@ -123,18 +125,25 @@ bool TransportStatistics::FindServer() {
   return false;
 }
 
-std::vector<TransportStatistics::Socket> TransportStatistics::TakeNewSockets() {
-  if (!server_.has_value() && !FindServer()) return {};
-  const intptr_t newest = returned_.empty() ? first_ : *returned_.rbegin() + 1;
-  std::vector<Socket> sockets = SocketsFrom(*server_, first_);
-  sockets.erase(
-      std::remove_if(sockets.begin(), sockets.end(),
-                     [&](const Socket& socket) { return !returned_.insert(socket.id).second; }),
-      sockets.end());
-  // What was not visible by now, and is older than the newest of the last call, never will be.
-  returned_.erase(returned_.begin(), returned_.lower_bound(newest));
-  first_ = newest;
-  return sockets;
+std::vector<TransportStatistics::Socket> TransportStatistics::TakeNewSockets(MonotonicTime now) {
+  std::vector<Socket> taken;
+  if (!server_.has_value() && !FindServer()) return taken;
+  for (intptr_t next = first_; taken.size() < kMaxNewSockets;) {
+    const std::vector<Socket> sockets = SocketsFrom(*server_, next);
+    for (const Socket& socket : sockets) {
+      if (taken.size() < kMaxNewSockets && returned_.insert(socket.id).second)
+        taken.push_back(socket);
+    }
+    if (static_cast<intptr_t>(sockets.size()) < kPageSockets) break;
+    next = sockets.back().id + 1;
+  }
+  if (now >= advanced_at_ + kVisibleWithin) {
+    advanced_at_ = now;
+    first_ = next_first_;
+    returned_.erase(returned_.begin(), returned_.lower_bound(first_));
+    if (!returned_.empty()) next_first_ = *returned_.rbegin() + 1;
+  }
+  return taken;
 }
 
 }  // namespace pawl

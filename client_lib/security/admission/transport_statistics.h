@@ -2,12 +2,15 @@
 #ifndef PAWL_CLIENT_LIB_SECURITY_ADMISSION_TRANSPORT_STATISTICS_H_
 #define PAWL_CLIENT_LIB_SECURITY_ADMISSION_TRANSPORT_STATISTICS_H_
 
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "client_lib/base/clock.h"
 #include "client_lib/security/admission/remote_address.h"
 
 namespace pawl {
@@ -32,8 +35,8 @@ struct ServedConnection {
   uint64_t ended = 0;
   // The port of this end.
   int port = 0;
-  // The URIs of the peer's certificate.
-  std::vector<std::string> uris;
+  // Of the peer, as PEM; empty without one.
+  std::string certificate;
 };
 
 // Asks gRPC's channelz, in which each connection that has ended its handshake is a socket. For one
@@ -50,7 +53,7 @@ class TransportStatistics {
 
   // The connections that have ended their handshake and were not returned before, at most
   // kMaxNewSockets.
-  std::vector<Socket> TakeNewSockets();
+  std::vector<Socket> TakeNewSockets(MonotonicTime now);
   // nullopt once the connection has ended.
   static std::optional<ServedConnection> Read(intptr_t socket_id);
 
@@ -61,12 +64,16 @@ class TransportStatistics {
   const int port_;
   // Unknown until the server has a connection.
   std::optional<intptr_t> server_;
-  // Sockets get increasing numbers, and become visible a little later, not in order: those from
-  // `first_` may be new, unless they are among `returned_`.
+  // Sockets get increasing numbers, and become visible within kVisibleWithin, not in order: those
+  // from `first_` may be new, unless they are among `returned_`.
   intptr_t first_ = 0;
   std::set<intptr_t> returned_;
+  // `first_` advances to `next_first_`, which is older than this by then.
+  intptr_t next_first_ = 0;
+  MonotonicTime advanced_at_;
 };
-inline constexpr intptr_t kMaxNewSockets = 256;
+inline constexpr size_t kMaxNewSockets = 256;
+inline constexpr std::chrono::seconds kVisibleWithin{1};
 
 }  // namespace pawl
 
