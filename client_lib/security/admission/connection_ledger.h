@@ -173,7 +173,7 @@ class ConnectionLedger {
     std::deque<uint64_t> excess;
   };
 
-  // Calls of the slot whose message is arriving.
+  // Calls of the slot whose message is arriving, and those lost but not noticed yet.
   uint64_t OpenCalls(Slot& slot) PAWL_REQUIRES(mu_);
   Connection* Find(const std::string& connection) PAWL_REQUIRES(mu_);
   void Remove(Connection& connection) PAWL_REQUIRES(mu_);

@@ -105,8 +105,8 @@ class PeerQuotas {
   // A call that ended before its message arrived; do not call End. kRun or, if the peer is deep in
   // debt, kRefuseAndClose.
   Verdict OnAbandoned(const std::string& peer, MonotonicTime now);
-  // Calls of the peer ended before Begin. Returns whether the peer is deep in debt, so that its
-  // connection must end.
+  // Takes tokens for calls that never came to Begin. Returns whether the peer is deep in debt, so
+  // that its connection must end.
   bool Charge(const std::string& peer, double tokens, MonotonicTime now);
   // The call was refused for its content or its sender.
   void OnRefused(Call& call, MonotonicTime now);

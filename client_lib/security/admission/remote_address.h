@@ -11,7 +11,8 @@
 namespace pawl {
 
 struct RemoteAddress {
-  // Identifies a connection of a listener: "10.0.0.2:4711" or "[fd00::2]:4711".
+  // "10.0.0.2:4711" or "[fd00::2]:4711". Identifies a connection, because a GuardedPort accepts one
+  // for each remote port.
   std::string connection;
   // Tells hosts apart: "10.0.0.2", or the first 64 bits of an IPv6 address, such as "fd00::",
   // because a host has all addresses below them.

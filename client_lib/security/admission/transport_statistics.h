@@ -35,7 +35,7 @@ struct ServedConnection {
   uint64_t ended = 0;
   // The port of this end.
   int port = 0;
-  // Of the peer, as PEM; empty without one.
+  // PEM; empty if the peer has none.
   std::string certificate;
 };
 
