@@ -13,7 +13,7 @@ DistinctKeys::DistinctKeys()
 void DistinctKeys::Clear(size_t keys) {
   size_t slots = 16;
   while (slots < 2 * keys) slots *= 2;
-  slots_.assign(slots, Slot{});
+  slots_.assign(slots, 0);
   slot_mask_ = slots - 1;
 }
 
@@ -26,14 +26,14 @@ size_t DistinctKeys::Find(uint32_t table, absl::Span<const uint64_t> keys, uint3
   for (size_t i = 0; i < keys.size(); ++i) {
     const uint64_t key = keys[i];
     size_t at = Mix64(key ^ salt_) & slot_mask_;
-    while (slots_[at].number != 0 && slots_[at].key != key) at = (at + 1) & slot_mask_;
-    if (slots_[at].number == 0) {
+    while (slots_[at] != 0 && keys_[slots_[at] - 1] != key) at = (at + 1) & slot_mask_;
+    if (slots_[at] == 0) {
       keys_.push_back(key);
-      slots_[at] = {key, static_cast<uint32_t>(keys_.size())};
+      slots_[at] = static_cast<uint32_t>(keys_.size());
       partition_of_.push_back(PartitionOf(table, key, partitions));
       ++end_of_[partition_of_.back()];
     }
-    places[i] = slots_[at].number - 1;
+    places[i] = slots_[at] - 1;
   }
   uint32_t begin = 0;
   for (uint32_t& end : end_of_) {

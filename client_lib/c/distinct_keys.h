@@ -24,20 +24,15 @@ class DistinctKeys {
               uint64_t* distinct, int64_t* places);
 
  private:
-  struct Slot {
-    uint64_t key;
-    // The number of the distinct key, counted from 1; 0: the slot is empty.
-    uint32_t number;
-  };
-
   // Makes all slots empty, at least two for each key.
   void Clear(size_t keys);
 
   // Random, so that keys cannot be chosen to have one slot.
   const uint64_t salt_;
-  std::vector<Slot> slots_;
+  // The numbers of distinct keys, counted from 1; 0: the slot is empty.
+  std::vector<uint32_t> slots_;
   size_t slot_mask_ = 0;
-  // By number.
+  // By number, from 0.
   std::vector<uint64_t> keys_;
   std::vector<uint32_t> partition_of_;
   std::vector<uint32_t> position_of_;

@@ -36,6 +36,8 @@ def torchs(bags, rows, padding_idx=None):
 
 class PoolingTest(unittest.TestCase):
     def setUp(self):
+        # Several threads spin while they wait, which takes minutes on a busy machine.
+        torch.set_num_threads(1)
         self.generator = torch.Generator().manual_seed(11)
 
     def assert_equal_to_torch(self, bags, rows, **options):

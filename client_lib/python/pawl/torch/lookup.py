@@ -1,7 +1,7 @@
 """Rows of tables as leaf tensors of autograd.
 
-A lookup pulls the distinct rows of a batch into one tensor that requires a gradient. torch's own
-functions then gather from it, and sum the gradients of repeated keys into it; the optimizer pushes
+A lookup pulls the distinct rows of a batch into one tensor that requires a gradient. pooling.py, or
+torch, then gathers from it, and sums the gradients of repeated keys into it; the optimizer pushes
 its .grad. So gradient accumulation, several lookups of a table, retain_graph and clipping work as
 they do for any leaf.
 """

@@ -239,6 +239,10 @@ class _Dense:
         assert self._coming is not None
         return self._coming.pull
 
+    def is_here(self, step: int) -> bool:
+        """After start's call: False if the rank that pulled has left the process meanwhile."""
+        return self._step == step or self._coming is not None and self._coming.is_good()
+
     def load(self, step: int) -> None:
         """Puts the step's parameters into the model: a rank's kept state may have replaced them."""
         if self._coming is not None and self._coming.step == step:
@@ -395,9 +399,12 @@ class Optimizer(torch.optim.Optimizer):
         return rank.session.pull([pull_item(table, [0])], step=rank.step)
 
     def is_ready(self, job: job_module.Job, rank: Rank) -> bool:
-        """Whether rank 0 has set the parameters, where the rank would not wait for it otherwise."""
-        waits = rank.step == 0 and rank.number != 0 and job.mode != "SYNC"
-        return not waits or self._dense is None or self._dense.is_assigned()
+        """Whether the parameters are here, or rank 0 has set them, where a pull does not wait."""
+        if self._dense is None:
+            return True
+        if rank.step > 0:
+            return self._dense.is_here(rank.step)
+        return rank.number == 0 or job.mode == "SYNC" or self._dense.is_assigned()
 
     def begin(self, job: job_module.Job, rank: Rank) -> None:
         """Before a batch: the parameters of its step."""
