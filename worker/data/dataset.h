@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -49,6 +50,9 @@ class Dataset {
   const DataShape& shape() const { return store_.shape; }
   uint64_t distinct_keys() const { return store_.keys().size(); }
   LabelSummary labels() const;
+  // The samples that `rank` of `ranks` evaluates if all samples of a group (GroupOf in batch.h) go
+  // to one rank, ascending. A function of the data alone. REQUIRES: field < shape().field_count.
+  std::vector<uint64_t> SamplesOfGroups(uint32_t field, uint32_t rank, uint32_t ranks) const;
   uint64_t memory_bytes() const { return store_.memory_bytes(); }
 
  private:
