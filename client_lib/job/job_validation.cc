@@ -10,6 +10,7 @@
 #include "client_lib/base/status_macros.h"
 #include "client_lib/base/table_validation.h"
 #include "client_lib/job/data_validation.h"
+#include "client_lib/job/group_field.h"
 #include "client_lib/job/model_layers.h"
 
 namespace pawl {
@@ -162,19 +163,35 @@ absl::Status ValidateEvaluation(const Job& job) {
           "evaluation.early_stopping is set, but data.eval is empty; name a file to evaluate on");
     }
   }
+  const Loss loss = LossOf(job.model());
+  if (!evaluation.group_by().empty()) {
+    if (loss != LOGISTIC) {
+      return Invalid("evaluation.group_by is set, but the loss is ", Loss_Name(loss),
+                     "; only LOGISTIC has GAUC");
+    }
+    if (job.data().eval().empty())
+      return Invalid("evaluation.group_by is set, but data.eval is empty");
+    PAWL_RETURN_IF_ERROR(GroupField(job.data(), evaluation.group_by()).status());
+  }
   if (!evaluation.has_early_stopping()) return absl::OkStatus();
   const EarlyStopping& early_stopping = evaluation.early_stopping();
   if (!std::isfinite(early_stopping.min_delta()) || early_stopping.min_delta() < 0) {
     return Invalid("evaluation.early_stopping.min_delta is ", early_stopping.min_delta(),
                    "; it must be at least 0");
   }
-  const Loss loss = LossOf(job.model());
   bool applies = false;
   switch (early_stopping.metric()) {
     case METRIC_UNSPECIFIED:
       applies = true;
       break;
+    case GAUC:
+      if (loss == LOGISTIC && evaluation.group_by().empty()) {
+        return Invalid(
+            "evaluation.early_stopping.metric is GAUC, but evaluation.group_by is empty");
+      }
+      [[fallthrough]];
     case AUC:
+    case NORMALIZED_ENTROPY:
       applies = loss == LOGISTIC;
       break;
     case LOGLOSS:
@@ -182,6 +199,7 @@ absl::Status ValidateEvaluation(const Job& job) {
       applies = loss != SQUARED;
       break;
     case RMSE:
+    case MAE:
       applies = loss == SQUARED;
       break;
     default:
@@ -191,8 +209,8 @@ absl::Status ValidateEvaluation(const Job& job) {
   if (!applies) {
     return Invalid("evaluation.early_stopping.metric is ", Metric_Name(early_stopping.metric()),
                    ", which does not apply to the loss ", Loss_Name(loss),
-                   "; LOGISTIC has AUC, LOGLOSS, ACCURACY, SOFTMAX_CROSS_ENTROPY has LOGLOSS, "
-                   "ACCURACY, SQUARED has RMSE");
+                   "; LOGISTIC has AUC, GAUC, LOGLOSS, NORMALIZED_ENTROPY, ACCURACY, "
+                   "SOFTMAX_CROSS_ENTROPY has LOGLOSS, ACCURACY, SQUARED has RMSE, MAE");
   }
   return absl::OkStatus();
 }

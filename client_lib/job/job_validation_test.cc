@@ -9,6 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "client_lib/job/group_field.h"
 #include "client_lib/job/job_file.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
@@ -282,6 +283,39 @@ TEST(JobValidationTest, EarlyStoppingNeedsEvaluationAndMetric) {
   ExpectRefused({"data.eval=\"\"", "evaluation.every_steps=2"}, "data.eval is empty");
   ExpectRefused({"evaluation.early_stopping.min_delta=-1"}, "min_delta is -1");
   EXPECT_EQ(Validate(Changed({"evaluation.early_stopping.metric=LOGLOSS"})), absl::OkStatus());
+}
+
+TEST(JobValidationTest, GroupsAreThoseOfACategoricalFeature) {
+  for (const char* feature : {"origin", "hour", "origin_hour"}) {
+    EXPECT_EQ(Validate(Changed({absl::StrCat("evaluation.group_by=", feature)})), absl::OkStatus());
+  }
+  ExpectRefused({"evaluation.group_by=distance"}, "not categorical");
+  ExpectRefused({"evaluation.group_by=late"}, "not categorical");
+  ExpectRefused({"evaluation.group_by=user"}, "data.csv.columns does not have");
+  ExpectRefused({"evaluation.group_by=origin", "data.eval=\"\""}, "data.eval is empty");
+  ExpectRefused({"evaluation.group_by=origin", "model.loss=SQUARED"}, "only LOGISTIC");
+  ExpectRefused({"evaluation.early_stopping.metric=GAUC"}, "evaluation.group_by is empty");
+  EXPECT_EQ(
+      Validate(Changed({"evaluation.early_stopping.metric=GAUC", "evaluation.group_by=origin"})),
+      absl::OkStatus());
+  ExpectRefused({"evaluation.early_stopping.metric=MAE"}, "does not apply");
+  EXPECT_EQ(Validate(Changed({"evaluation.early_stopping.metric=NORMALIZED_ENTROPY"})),
+            absl::OkStatus());
+}
+
+TEST(JobValidationTest, GroupFieldIsCountedAmongTheFields) {
+  const Job job = Changed({});
+  EXPECT_EQ(*GroupField(job.data(), "origin"), 0u);
+  EXPECT_EQ(*GroupField(job.data(), "hour"), 1u);
+  EXPECT_EQ(*GroupField(job.data(), "origin_hour"), 2u);
+  Data libsvm;
+  libsvm.set_format(LIBSVM);
+  libsvm.set_libsvm_fields(4);
+  EXPECT_EQ(*GroupField(libsvm, "3"), 3u);
+  EXPECT_FALSE(GroupField(libsvm, "4").ok());
+  EXPECT_FALSE(GroupField(libsvm, "user").ok());
+  libsvm.set_format(IDX);
+  EXPECT_FALSE(GroupField(libsvm, "0").ok());
 }
 
 TEST(JobValidationTest, CheckpointIntervalIsAtMostAYear) {

@@ -2,22 +2,22 @@
 
 #include <cmath>
 
+#include "client_lib/evaluation/evaluation_scores.h"
+
 namespace pawl {
 namespace {
 
 // The metric, negated if lower is better.
 std::optional<double> Goodness(const EvaluationResult& result, Metric metric) {
+  const std::optional<EvaluationScore> score = ScoreOf(result, metric);
+  if (!score.has_value()) return std::nullopt;
   switch (metric) {
     case AUC:
-      return result.has_auc() ? std::optional<double>(result.auc()) : std::nullopt;
+    case GAUC:
     case ACCURACY:
-      return result.has_accuracy() ? std::optional<double>(result.accuracy()) : std::nullopt;
-    case LOGLOSS:
-      return result.has_logloss() ? std::optional<double>(-result.logloss()) : std::nullopt;
-    case RMSE:
-      return result.has_rmse() ? std::optional<double>(-result.rmse()) : std::nullopt;
+      return score->value;
     default:
-      return std::nullopt;
+      return -score->value;
   }
 }
 

@@ -55,68 +55,20 @@ absl::StatusOr<std::vector<Score>> ReadScores(const ReportEvaluationRequest& par
   return scores;
 }
 
-// Unset unless both labels occur.
-void SetAuc(const EvaluationInput& input, EvaluationResult& result) {
-  std::vector<Score> all;
-  size_t count = 0;
-  for (const RankEvaluation& rank : input.ranks) count += rank.scores.size();
-  all.reserve(count);
-  for (const RankEvaluation& rank : input.ranks)
-    all.insert(all.end(), rank.scores.begin(), rank.scores.end());
-  std::sort(all.begin(), all.end(),
-            [](const Score& a, const Score& b) { return a.score < b.score; });
-
-  absl::uint128 twice_won = 0;
-  uint64_t positives = 0;
-  uint64_t negatives = 0;
-  for (size_t i = 0; i < all.size();) {
-    uint64_t positives_here = 0;
-    uint64_t negatives_here = 0;
-    const float score = all[i].score;
-    for (; i < all.size() && all[i].score == score; ++i) {
-      positives_here += all[i].positives;
-      negatives_here += all[i].negatives;
-    }
-    twice_won += absl::uint128(positives_here) * (absl::uint128(negatives) * 2 + negatives_here);
-    positives += positives_here;
-    negatives += negatives_here;
+// A group has two samples at least, and an AUC of 1 at most.
+absl::Status CheckGroups(const ReportEvaluationRequest& part) {
+  if (part.group_samples() <= part.samples() && part.groups() <= part.group_samples() / 2 &&
+      (part.groups() > 0) == (part.group_samples() > 0) &&
+      absl::uint128(part.group_auc_sum()) <= absl::uint128(part.group_samples()) << 32) {
+    return absl::OkStatus();
   }
-  if (positives == 0 || negatives == 0) return;
-  const absl::uint128 twice_pairs = absl::uint128(positives) * negatives * 2;
-  result.set_auc(static_cast<double>(twice_won) / static_cast<double>(twice_pairs));
+  return absl::InvalidArgumentError(
+      absl::StrCat(Where(part), ": groups is ", part.groups(), ", group_samples ",
+                   part.group_samples(), " and group_auc_sum ", part.group_auc_sum(),
+                   ", which is impossible for ", part.samples(), " samples"));
 }
 
 }  // namespace
-
-EvaluationResult ComputeEvaluation(const EvaluationInput& input, Loss loss) {
-  EvaluationResult result;
-  result.set_evaluation(input.evaluation);
-  uint64_t samples = 0;
-  uint64_t correct = 0;
-  double logloss_sum = 0;
-  double squared_error_sum = 0;
-  uint64_t step = 0;
-  for (size_t rank = 0; rank < input.ranks.size(); ++rank) {
-    const RankEvaluation& share = input.ranks[rank];
-    samples += share.samples;
-    correct += share.correct;
-    logloss_sum += share.logloss_sum;
-    squared_error_sum += share.squared_error_sum;
-    step = rank == 0 ? share.step : std::min(step, share.step);
-  }
-  result.set_step(step);
-  result.set_samples(samples);
-  if (samples == 0) return result;
-  const double count = static_cast<double>(samples);
-  if (loss == SQUARED) {
-    result.set_rmse(std::sqrt(squared_error_sum / count));
-    return result;
-  }
-  result.set_logloss(logloss_sum / count);
-  result.set_accuracy(static_cast<double>(correct) / count);
-  if (loss == LOGISTIC) SetAuc(input, result);
-  return result;
-}
 
 absl::Status EvaluationCollector::Add(const ReportEvaluationRequest& part) {
   if (part.rank() >= shares_.size()) {
@@ -151,12 +103,21 @@ absl::Status EvaluationCollector::Add(const ReportEvaluationRequest& part) {
         absl::StrCat(Where(part), ": more than ", kMaxEvaluationScores,
                      " distinct scores in one evaluation; evaluate on fewer samples"));
   }
-  if (part.part() == 0 &&
-      !(std::isfinite(part.logloss_sum()) && std::isfinite(part.squared_error_sum()))) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        Where(part), ": logloss_sum is ", part.logloss_sum(), " and squared_error_sum ",
-        part.squared_error_sum(), "; the training has diverged, try a lower learning rate"));
+  if (!empty() && part.rounded_scores() != rounded_scores_) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(Where(part), ": rounded_scores is ", part.rounded_scores(),
+                     ", and differs from the parts before; evaluation.max_exact_samples and the "
+                     "evaluation data must be those of all ranks"));
   }
+  if (part.part() == 0 &&
+      !(std::isfinite(part.logloss_sum()) && std::isfinite(part.squared_error_sum()) &&
+        std::isfinite(part.absolute_error_sum()))) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        Where(part), ": logloss_sum is ", part.logloss_sum(), ", squared_error_sum ",
+        part.squared_error_sum(), " and absolute_error_sum ", part.absolute_error_sum(),
+        "; the training has diverged, try a lower learning rate"));
+  }
+  if (part.part() == 0) PAWL_RETURN_IF_ERROR(CheckGroups(part));
   uint64_t labels = share.positives_and_negatives;
   for (const Score& score : scores) labels += uint64_t{score.positives} + score.negatives;
   const uint64_t samples = part.part() == 0 ? part.samples() : share.sums.samples;
@@ -189,11 +150,16 @@ absl::Status EvaluationCollector::Add(const ReportEvaluationRequest& part) {
   share.received[part.part()] = true;
   share.sums.step = part.step();
   final_ = final_ || part.final();
+  rounded_scores_ = part.rounded_scores();
   if (part.part() == 0) {
     share.sums.samples = part.samples();
     share.sums.logloss_sum = part.logloss_sum();
     share.sums.correct = part.correct();
     share.sums.squared_error_sum = part.squared_error_sum();
+    share.sums.absolute_error_sum = part.absolute_error_sum();
+    share.sums.groups = part.groups();
+    share.sums.group_samples = part.group_samples();
+    share.sums.group_auc_sum = part.group_auc_sum();
   }
   complete_ranks_ += ++share.received_count == part.parts();
   return absl::OkStatus();
@@ -215,6 +181,7 @@ EvaluationInput EvaluationCollector::Take() {
   EvaluationInput input;
   input.evaluation = evaluation_;
   input.final = final_;
+  input.rounded_scores = rounded_scores_;
   for (Share& share : shares_) {
     RankEvaluation rank = share.sums;
     for (std::vector<Score>& piece : share.parts) {

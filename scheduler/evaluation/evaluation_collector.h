@@ -1,4 +1,4 @@
-// Collects the ranks' parts of an evaluation and computes its metrics.
+// Collects the ranks' parts of an evaluation.
 #ifndef PAWL_SCHEDULER_EVALUATION_EVALUATION_COLLECTOR_H_
 #define PAWL_SCHEDULER_EVALUATION_EVALUATION_COLLECTOR_H_
 
@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "proto/job.pb.h"
 #include "proto/scheduler.pb.h"
+#include "scheduler/evaluation/evaluation_metrics.h"
 
 namespace pawl {
 
@@ -16,36 +17,6 @@ namespace pawl {
 // while they are merged.
 inline constexpr uint64_t kMaxEvaluationScores = 1u << 25;
 inline constexpr uint32_t kMaxEvaluationParts = 65536;
-
-// One rank's share.
-struct RankEvaluation {
-  struct Score {
-    float score;
-    uint32_t positives;
-    uint32_t negatives;
-  };
-  // Strictly ascending.
-  std::vector<Score> scores;
-  uint64_t step = 0;
-  uint64_t samples = 0;
-  double logloss_sum = 0;
-  uint64_t correct = 0;
-  double squared_error_sum = 0;
-};
-
-// The shares of all ranks, by rank.
-struct EvaluationInput {
-  uint64_t evaluation = 0;
-  bool final = false;
-  std::vector<RankEvaluation> ranks;
-};
-
-// The figures that apply to `loss`: AUC, log loss and accuracy to LOGISTIC, log loss and accuracy
-// to SOFTMAX_CROSS_ENTROPY, RMSE to SQUARED. Sums are taken in rank order, so the same parts give
-// the same bits. The AUC is exact: the share of (positive, negative) pairs in which the positive
-// has the higher score, pairs of equal scores counting half; it is unset if either label is absent.
-// Pure; O(n log n) in the number of scores.
-EvaluationResult ComputeEvaluation(const EvaluationInput& input, Loss loss);
 
 // Collects the parts of one evaluation at a time. Not thread-safe.
 class EvaluationCollector {
@@ -89,6 +60,8 @@ class EvaluationCollector {
   const Loss loss_;
   uint64_t evaluation_ = 1;
   bool final_ = false;
+  // Whether the added parts have rounded scores.
+  bool rounded_scores_ = false;
   uint64_t scores_ = 0;
   size_t complete_ranks_ = 0;
   std::vector<Share> shares_;

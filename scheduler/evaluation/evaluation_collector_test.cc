@@ -169,6 +169,21 @@ TEST(EvaluationCollectorTest, RepeatedPartCountsOnce) {
   EXPECT_EQ(ComputeEvaluation(collector.Take(), LOGISTIC).auc(), 0.5);
 }
 
+TEST(EvaluationCollectorTest, WhatTheRanksReportedIsTaken) {
+  EvaluationCollector collector(1, LOGISTIC);
+  ReportEvaluationRequest part = Parts({{0.8f, true}, {0.5f, false}}, 0, 1)[0];
+  part.set_rounded_scores(true);
+  part.set_groups(1);
+  part.set_group_samples(2);
+  part.set_group_auc_sum(uint64_t{1} << 32);
+  ASSERT_TRUE(collector.Add(part).ok());
+  const EvaluationResult result = ComputeEvaluation(collector.Take(), LOGISTIC);
+  EXPECT_EQ(result.auc_error_max(), 0);
+  EXPECT_TRUE(result.has_auc_error_max());
+  EXPECT_EQ(result.gauc(), 0.5);
+  EXPECT_EQ(result.groups(), 1u);
+}
+
 TEST(EvaluationCollectorTest, NextEvaluationStartsAfterTake) {
   EvaluationCollector collector(1, LOGISTIC);
   const std::vector<Sample> samples = {{0.8f, true}, {0.5f, false}};
@@ -200,6 +215,21 @@ TEST(EvaluationCollectorTest, ImpossiblePartsAreRefusedAndChangeNothing) {
   refused([](auto& part) { part.clear_negatives(); });
   refused([](auto& part) { part.set_samples(3); });
   refused([](auto& part) { part.set_logloss_sum(std::nan("")); });
+  refused([](auto& part) { part.set_absolute_error_sum(std::nan("")); });
+  refused([](auto& part) { part.set_groups(1); });
+  refused([](auto& part) {
+    part.set_groups(2);
+    part.set_group_samples(2);
+  });
+  refused([](auto& part) {
+    part.set_groups(1);
+    part.set_group_samples(3);
+  });
+  refused([](auto& part) {
+    part.set_groups(1);
+    part.set_group_samples(2);
+    part.set_group_auc_sum((uint64_t{2} << 32) + 1);
+  });
   refused([](auto& part) {
     const float nan = std::nanf("");
     part.mutable_scores()->replace(0, 4, reinterpret_cast<const char*>(&nan), 4);
@@ -209,6 +239,10 @@ TEST(EvaluationCollectorTest, ImpossiblePartsAreRefusedAndChangeNothing) {
   refused([](auto& part) { part.set_scores(part.scores().substr(4) + part.scores().substr(4)); });
   EXPECT_TRUE(collector.Add(good).ok());
   ReportEvaluationRequest other = Parts({{0.8f, true}, {0.5f, false}}, 1, 1)[0];
+  other.set_rounded_scores(true);
+  EXPECT_EQ(collector.Add(other).code(), absl::StatusCode::kInvalidArgument)
+      << "rank 0 did not round";
+  other.set_rounded_scores(false);
   EXPECT_TRUE(collector.Add(other).ok());
   EXPECT_EQ(ComputeEvaluation(collector.Take(), LOGISTIC).samples(), 4u);
 }

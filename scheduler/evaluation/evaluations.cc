@@ -47,6 +47,8 @@ EarlyStoppingPolicy::Decision Evaluations::Observe(const EvaluationResult& resul
 
 void Evaluations::Publish(const EvaluationResult& result) {
   has_published_ = true;
+  // Thousands of results with bins would not fit into a message.
+  if (!results_.empty()) results_.back().clear_calibration_bins();
   results_.push_back(result);
   if (results_.size() > kMaxEvaluationsKept) results_.pop_front();
   computing_ = 0;

@@ -47,8 +47,9 @@ LAYERS = (
     ("server", ("proto", "client_lib", "server")),
     # With collectives the workers apply the optimizer that otherwise runs on the servers.
     ("worker", ("proto", "client_lib", "worker", "server/optimizer")),
-    # Scheduler and pawlctl share the checkpoint store with the servers.
-    ("scheduler", ("proto", "client_lib", "scheduler", "server/storage")),
+    # Scheduler and pawlctl share the checkpoint store with the servers. The scheduler computes
+    # metrics and learning rates with the optimizers' arithmetic.
+    ("scheduler", ("proto", "client_lib", "scheduler", "server/optimizer", "server/storage")),
     ("deploy",
      ("proto", "client_lib", "scheduler", "server/export", "server/storage", "deploy")),
 )

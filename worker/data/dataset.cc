@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "client_lib/base/partitioner.h"
 #include "client_lib/base/status_macros.h"
 #include "worker/data/batch_assembler.h"
 #include "worker/data/readers/byte_source.h"
@@ -121,6 +122,24 @@ std::unique_ptr<RankBatches> Dataset::OpenRank(const Sampler& sampler, uint32_t 
                                                uint64_t /*end_step*/,
                                                std::optional<KeyOrder> order) const {
   return std::make_unique<MemoryRankBatches>(store_, sampler, rank, order);
+}
+
+std::vector<uint64_t> Dataset::SamplesOfGroups(uint32_t field, uint32_t rank,
+                                               uint32_t ranks) const {
+  const uint64_t fields = store_.shape.field_count;
+  const auto group_of = [&](uint64_t sample) -> uint64_t {
+    uint64_t entry = sample * fields + field;
+    if (!store_.sample_begin.empty()) {
+      entry = store_.sample_begin[sample] + field;
+      if (entry >= store_.sample_begin[sample + 1]) return 0;
+    }
+    return store_.keys()[store_.entries[entry]];
+  };
+  std::vector<uint64_t> samples;
+  for (uint64_t sample = 0; sample < size(); ++sample) {
+    if (Mix64(group_of(sample)) % ranks == rank) samples.push_back(sample);
+  }
+  return samples;
 }
 
 LabelSummary Dataset::labels() const {

@@ -67,6 +67,9 @@ class Dataset final : public TrainingData {
                                         std::optional<KeyOrder> order) const override;
   // The malformed samples that were skipped.
   const BadSamples& bad_samples() const { return bad_samples_; }
+  // The samples that `rank` of `ranks` evaluates if all samples of a group (GroupOf in batch.h) go
+  // to one rank, ascending. A function of the data alone. REQUIRES: field < shape().field_count.
+  std::vector<uint64_t> SamplesOfGroups(uint32_t field, uint32_t rank, uint32_t ranks) const;
   uint64_t memory_bytes() const { return store_.memory_bytes(); }
 
  private:

@@ -3,12 +3,18 @@
 #include <zlib.h>
 #include <zstd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <map>
+#include <set>
 #include <string>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "worker/data/batch_assembler.h"
 
 namespace pawl {
 namespace {
@@ -191,6 +197,36 @@ TEST(DatasetTest, BadSpecIsRefusedBeforeTheFileIsOpened) {
   EXPECT_THAT(ValidateData(both).message(), HasSubstr("data.libsvm_fields is set"));
   EXPECT_TRUE(ValidateData(Csv()).ok());
   EXPECT_TRUE(ValidateData(Idx()).ok());
+}
+
+TEST(DatasetTest, SamplesOfAGroupGoToOneRank) {
+  // Samples with one category, with several, and without any in field 1.
+  std::string text;
+  for (int s = 0; s < 300; ++s) {
+    text += absl::StrCat(s % 2, " ", s % 7, ":1");
+    if (s % 11 != 0) absl::StrAppend(&text, " ", 100 + s % 23, ":1 7:1");
+    text += "\n";
+  }
+  const auto dataset = Dataset::Load(Libsvm(2), Write("groups.libsvm", text));
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  std::map<uint64_t, std::set<uint32_t>> ranks_of_group;
+  std::vector<uint64_t> all;
+  BatchAssembler assembler(**dataset);
+  for (uint32_t rank = 0; rank < 3; ++rank) {
+    const std::vector<uint64_t> samples = (*dataset)->SamplesOfGroups(1, rank, 3);
+    EXPECT_TRUE(std::is_sorted(samples.begin(), samples.end()));
+    EXPECT_FALSE(samples.empty());
+    all.insert(all.end(), samples.begin(), samples.end());
+    Batch batch;
+    ASSERT_TRUE(assembler.Assemble(samples, &batch).ok());
+    for (uint32_t s = 0; s < batch.samples; ++s) ranks_of_group[GroupOf(batch, s, 1)].insert(rank);
+  }
+  std::sort(all.begin(), all.end());
+  ASSERT_EQ(all.size(), 300u);
+  for (uint64_t s = 0; s < 300; ++s) EXPECT_EQ(all[s], s);
+  EXPECT_EQ(ranks_of_group.size(), 24u) << "23 categories, and the samples without one";
+  EXPECT_EQ(ranks_of_group.count(0), 1u);
+  for (const auto& [group, ranks] : ranks_of_group) EXPECT_EQ(ranks.size(), 1u) << group;
 }
 
 TEST(DatasetTest, LabelsAreSummarized) {

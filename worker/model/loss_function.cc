@@ -126,6 +126,7 @@ Predictions LossFunction::Judge(const Batch& batch, absl::Span<const float> outp
       case SQUARED: {
         const double error = static_cast<double>(output[0]) - label;
         sums.squared_error_sum += error * error;
+        sums.absolute_error_sum += std::abs(error);
         predictions.scores.push_back(output[0]);
         break;
       }

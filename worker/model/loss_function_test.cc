@@ -50,6 +50,19 @@ TEST(LossFunctionTest, EachLossAcceptsItsLabels) {
   }
 }
 
+TEST(LossFunctionTest, SquaredErrorsAreAlsoSummedAbsolutely) {
+  Batch batch;
+  batch.samples = 3;
+  batch.labels = {1, -2, 0.5f};
+  const Predictions predictions = Make(SQUARED).Judge(batch, {3, -2.5f, 0.25f});
+  EXPECT_EQ(predictions.sums.absolute_error_sum, 2 + 0.5 + 0.25);
+  EXPECT_EQ(predictions.sums.squared_error_sum, 4 + 0.25 + 0.0625);
+  EvaluationSums sums;
+  sums += predictions.sums;
+  sums += predictions.sums;
+  EXPECT_EQ(sums.absolute_error_sum, 5.5);
+}
+
 TEST(LossFunctionTest, ErrorNamesTheFileWithTheLabels) {
   const LabelSummary labels = {.min = 0, .max = 2, .integers = true};
   EXPECT_TRUE(Make(SQUARED).CheckLabels(labels, "a file's labels").ok());

@@ -16,12 +16,15 @@ struct EvaluationSums {
   uint64_t correct = 0;
   // SQUARED: (prediction - label)^2, not halved.
   double squared_error_sum = 0;
+  // SQUARED: |prediction - label|.
+  double absolute_error_sum = 0;
 
   EvaluationSums& operator+=(const EvaluationSums& other) {
     samples += other.samples;
     logloss_sum += other.logloss_sum;
     correct += other.correct;
     squared_error_sum += other.squared_error_sum;
+    absolute_error_sum += other.absolute_error_sum;
     return *this;
   }
 };

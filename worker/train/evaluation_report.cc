@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "client_lib/evaluation/auc.h"
 
 namespace pawl {
 namespace {
@@ -13,6 +14,10 @@ static_assert(std::endian::native == std::endian::little,
               "scores are copied to the wire as they lie in memory");
 
 constexpr uint32_t kSignBit = uint32_t{1} << 31;
+
+// A rounded score keeps its sign, its exponent and 11 bits of its fraction.
+constexpr int kKeptBits = 20;
+constexpr int kDroppedBits = 32 - kKeptBits;
 
 // Maps a score to an integer that sorts like it; both zeros map to the same. REQUIRES: score is not
 // NaN.
@@ -35,18 +40,77 @@ absl::Status EvaluationReport::Add(const Batch& batch, const Predictions& predic
     }
   }
   sums_ += predictions.sums;
-  if (!with_scores_) return absl::OkStatus();
-  scores_.reserve(scores_.size() + predictions.scores.size());
+  if (reported_ == ReportedScores::kNone) return absl::OkStatus();
   for (size_t s = 0; s < predictions.scores.size(); ++s) {
-    scores_.push_back(uint64_t{OrderOf(predictions.scores[s])} << 32 |
-                      (batch.labels[s] > 0 ? 1u : 0u));
+    const uint32_t order = OrderOf(predictions.scores[s]);
+    const bool positive = batch.labels[s] > 0;
+    const uint64_t score = uint64_t{order} << 32 | (positive ? 1u : 0u);
+    if (reported_ == ReportedScores::kExact) {
+      scores_.push_back(score);
+    } else {
+      AddRounded(order, positive);
+    }
+    if (group_field_.has_value())
+      members_.push_back({GroupOf(batch, static_cast<uint32_t>(s), *group_field_), score});
   }
   return absl::OkStatus();
 }
 
+void EvaluationReport::AddRounded(uint32_t order, bool positive) {
+  if (counts_.empty()) counts_.resize(size_t{2} << kKeptBits);
+  ++counts_[size_t{2} * (order >> kDroppedBits) + (positive ? 1 : 0)];
+}
+
+template <typename Function>
+void EvaluationReport::ForEachScore(const Function& add) {
+  std::sort(scores_.begin(), scores_.end());
+  for (size_t i = 0; i < scores_.size();) {
+    const auto order = static_cast<uint32_t>(scores_[i] >> 32);
+    uint32_t counts[2] = {0, 0};
+    for (; i < scores_.size() && scores_[i] >> 32 == order; ++i) ++counts[scores_[i] & 1];
+    add(order, counts[0], counts[1]);
+  }
+  for (size_t i = 0; i < counts_.size(); i += 2) {
+    if (counts_[i] + uint64_t{counts_[i + 1]} == 0) continue;
+    // The middle of the scores that are rounded to it.
+    const uint32_t order = static_cast<uint32_t>(i / 2) << kDroppedBits | uint32_t{1}
+                                                                              << (kDroppedBits - 1);
+    add(order, counts_[i], counts_[i + 1]);
+  }
+  scores_.clear();
+  counts_.clear();
+}
+
+void EvaluationReport::SetGroups(ReportEvaluationRequest& part) {
+  std::sort(members_.begin(), members_.end(), [](const Member& a, const Member& b) {
+    return a.group != b.group ? a.group < b.group : a.score < b.score;
+  });
+  uint64_t groups = 0, samples = 0, auc_sum = 0;
+  for (size_t i = 0; i < members_.size();) {
+    const uint64_t group = members_[i].group;
+    AucCounter counter;
+    while (i < members_.size() && members_[i].group == group) {
+      const uint64_t order = members_[i].score >> 32;
+      uint64_t counts[2] = {0, 0};
+      for (; i < members_.size() && members_[i].group == group && members_[i].score >> 32 == order;
+           ++i) {
+        ++counts[members_[i].score & 1];
+      }
+      counter.Add(/*positives=*/counts[1], /*negatives=*/counts[0]);
+    }
+    if (!counter.has_both_labels()) continue;
+    ++groups;
+    samples += counter.positives() + counter.negatives();
+    auc_sum += counter.WeightedAuc();
+  }
+  members_.clear();
+  part.set_groups(groups);
+  part.set_group_samples(samples);
+  part.set_group_auc_sum(auc_sum);
+}
+
 std::vector<ReportEvaluationRequest> EvaluationReport::TakeParts(
     const ReportEvaluationRequest& header) {
-  std::sort(scores_.begin(), scores_.end());
   std::vector<ReportEvaluationRequest> parts;
   const auto begin_part = [&]() -> ReportEvaluationRequest& {
     ReportEvaluationRequest& part = parts.emplace_back(header);
@@ -58,18 +122,19 @@ std::vector<ReportEvaluationRequest> EvaluationReport::TakeParts(
   first.set_logloss_sum(sums_.logloss_sum);
   first.set_correct(sums_.correct);
   first.set_squared_error_sum(sums_.squared_error_sum);
-  for (size_t i = 0; i < scores_.size();) {
-    const uint32_t order = static_cast<uint32_t>(scores_[i] >> 32);
-    uint32_t counts[2] = {0, 0};
-    for (; i < scores_.size() && scores_[i] >> 32 == order; ++i) ++counts[scores_[i] & 1];
+  first.set_absolute_error_sum(sums_.absolute_error_sum);
+  SetGroups(first);
+  ForEachScore([&](uint32_t order, uint32_t negatives, uint32_t positives) {
     if (parts.back().scores().size() == kMaxScoresInPart * sizeof(float)) begin_part();
     const float score = ScoreOf(order);
     parts.back().mutable_scores()->append(reinterpret_cast<const char*>(&score), sizeof(score));
-    parts.back().add_negatives(counts[0]);
-    parts.back().add_positives(counts[1]);
+    parts.back().add_negatives(negatives);
+    parts.back().add_positives(positives);
+  });
+  for (ReportEvaluationRequest& part : parts) {
+    part.set_parts(static_cast<uint32_t>(parts.size()));
+    part.set_rounded_scores(reported_ == ReportedScores::kRounded);
   }
-  for (ReportEvaluationRequest& part : parts) part.set_parts(static_cast<uint32_t>(parts.size()));
-  scores_.clear();
   sums_ = EvaluationSums();
   return parts;
 }

@@ -1,7 +1,11 @@
 #include "worker/train/evaluation_report.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
+#include <random>
 
 #include "gtest/gtest.h"
 
@@ -15,6 +19,7 @@ void Add(EvaluationReport& report, std::vector<float> labels, std::vector<float>
   Predictions predictions;
   predictions.sums.samples = batch.samples;
   predictions.sums.logloss_sum = 0.5 * batch.samples;
+  predictions.sums.absolute_error_sum = 2.0 * batch.samples;
   predictions.scores = std::move(scores);
   ASSERT_TRUE(report.Add(batch, predictions).ok());
 }
@@ -26,7 +31,7 @@ std::vector<float> ScoresOf(const ReportEvaluationRequest& part) {
 }
 
 TEST(EvaluationReportTest, CountsDistinctScoresInAscendingOrder) {
-  EvaluationReport report(/*with_scores=*/true);
+  EvaluationReport report(ReportedScores::kExact);
   Add(report, {1, 0, 1}, {2.5f, -1.0f, -3.0f});
   Add(report, {0, 1, -1}, {2.5f, 2.5f, 1e-20f});
   const auto parts = report.TakeParts({});
@@ -39,14 +44,14 @@ TEST(EvaluationReportTest, CountsDistinctScoresInAscendingOrder) {
 }
 
 TEST(EvaluationReportTest, BothZerosAreOneScore) {
-  EvaluationReport report(true);
+  EvaluationReport report(ReportedScores::kExact);
   Add(report, {1, 0}, {0.0f, -0.0f});
   const auto parts = report.TakeParts({});
   EXPECT_EQ(ScoresOf(parts[0]), std::vector<float>{0.0f});
 }
 
 TEST(EvaluationReportTest, HeaderIsInAllPartsAndSumsInTheFirst) {
-  EvaluationReport report(true);
+  EvaluationReport report(ReportedScores::kExact);
   std::vector<float> labels(kMaxScoresInPart + 1, 1.0f), scores;
   for (size_t i = 0; i < labels.size(); ++i) scores.push_back(static_cast<float>(i));
   Add(report, labels, scores);
@@ -83,16 +88,134 @@ TEST(EvaluationReportTest, LargestPartFitsTheMessageLimit) {
 }
 
 TEST(EvaluationReportTest, WithoutScoresOnlySumsAreReported) {
-  EvaluationReport report(false);
+  EvaluationReport report(ReportedScores::kNone);
   Add(report, {3, 4}, {3.0f, 1.0f});
   const auto parts = report.TakeParts({});
   ASSERT_EQ(parts.size(), 1u);
   EXPECT_EQ(parts[0].samples(), 2u);
   EXPECT_TRUE(parts[0].scores().empty());
+  EXPECT_EQ(parts[0].absolute_error_sum(), 4.0);
+}
+
+TEST(EvaluationReportTest, RoundedScoresKeepTheirOrderAndTwelveBits) {
+  EvaluationReport exact(ReportedScores::kExact);
+  EvaluationReport rounded(ReportedScores::kRounded);
+  std::mt19937 random(20261127);
+  std::vector<float> labels, scores;
+  for (int i = 0; i < 20000; ++i) {
+    scores.push_back((static_cast<float>(random()) / 4294967296.0f - 0.5f) * 20);
+    labels.push_back(static_cast<float>(random() % 2));
+  }
+  for (const float edge :
+       {0.0f, -0.0f, std::numeric_limits<float>::max(), std::numeric_limits<float>::lowest(),
+        std::numeric_limits<float>::denorm_min()}) {
+    scores.push_back(edge);
+    labels.push_back(1);
+  }
+  Add(exact, labels, scores);
+  Add(rounded, labels, scores);
+  const auto exact_parts = exact.TakeParts({});
+  const auto parts = rounded.TakeParts({});
+  ASSERT_EQ(parts.size(), 1u);
+  EXPECT_FALSE(exact_parts[0].rounded_scores());
+  EXPECT_TRUE(parts[0].rounded_scores());
+  const std::vector<float> values = ScoresOf(parts[0]);
+  EXPECT_LT(values.size(), ScoresOf(exact_parts[0]).size());
+  uint64_t counted = 0;
+  for (size_t i = 0; i < values.size(); ++i) {
+    ASSERT_TRUE(std::isfinite(values[i]));
+    if (i > 0) {
+      ASSERT_LT(values[i - 1], values[i]);
+    }
+    counted += parts[0].positives(static_cast<int>(i)) + parts[0].negatives(static_cast<int>(i));
+  }
+  EXPECT_EQ(counted, labels.size());
+  // Each score has a rounded one nearby.
+  for (const float score : scores) {
+    const auto above = std::lower_bound(values.begin(), values.end(), score);
+    float nearest = std::numeric_limits<float>::infinity();
+    if (above != values.end()) nearest = *above - score;
+    if (above != values.begin()) nearest = std::min(nearest, score - *(above - 1));
+    EXPECT_LE(nearest, std::abs(score) / 4096 + 1e-38f) << score;
+  }
+}
+
+TEST(EvaluationReportTest, RanksRoundEqualScoresEqually) {
+  EvaluationReport one(ReportedScores::kRounded), other(ReportedScores::kRounded);
+  Add(one, {1, 0}, {1.25f, -3.0f});
+  Add(other, {0, 0, 1}, {-3.0f, 7.0f, 1.2500001f});
+  const std::vector<float> scores = ScoresOf(one.TakeParts({})[0]);
+  const std::vector<float> others = ScoresOf(other.TakeParts({})[0]);
+  EXPECT_EQ(scores[0], others[0]);
+  EXPECT_EQ(scores[1], others[1]);
+}
+
+struct GroupedSample {
+  uint64_t group;
+  float score;
+  bool positive;
+};
+
+// The report on samples with two fields: one category that all share, and the group.
+ReportEvaluationRequest ReportOf(const std::vector<GroupedSample>& samples, ReportedScores scores) {
+  EvaluationReport report(scores, /*group_field=*/1);
+  Batch batch;
+  batch.samples = static_cast<uint32_t>(samples.size());
+  batch.field_count = 2;
+  batch.keys = {4711};
+  Predictions predictions;
+  predictions.sums.samples = samples.size();
+  for (const GroupedSample& sample : samples) {
+    for (const uint32_t key : {uint32_t{0}, static_cast<uint32_t>(batch.keys.size())}) {
+      batch.field_begin.push_back(static_cast<uint32_t>(batch.entry_key.size()));
+      batch.entry_key.push_back(key);
+    }
+    batch.keys.push_back(sample.group);
+    batch.labels.push_back(sample.positive);
+    predictions.scores.push_back(sample.score);
+  }
+  batch.field_begin.push_back(static_cast<uint32_t>(batch.entry_key.size()));
+  EXPECT_TRUE(report.Add(batch, predictions).ok());
+  return report.TakeParts({})[0];
+}
+
+TEST(EvaluationReportTest, GroupsAreJudgedPairByPair) {
+  std::mt19937 random(7);
+  std::vector<GroupedSample> samples(500);
+  for (GroupedSample& sample : samples) {
+    sample.group = uint64_t{random() % 60} * 1000003;
+    sample.score = static_cast<float>(random() % 40) / 8;
+    sample.positive = random() % 8 == 0;
+  }
+  std::map<uint64_t, std::vector<GroupedSample>> groups;
+  for (const GroupedSample& sample : samples) groups[sample.group].push_back(sample);
+  double weighted = 0;
+  uint64_t judged = 0, judged_samples = 0;
+  for (const auto& [group, members] : groups) {
+    double won = 0, pairs = 0;
+    for (const GroupedSample& a : members) {
+      for (const GroupedSample& b : members) {
+        if (!a.positive || b.positive) continue;
+        ++pairs;
+        won += a.score > b.score ? 1.0 : a.score == b.score ? 0.5 : 0.0;
+      }
+    }
+    if (pairs == 0) continue;
+    ++judged;
+    judged_samples += members.size();
+    weighted += static_cast<double>(members.size()) * won / pairs;
+  }
+  ASSERT_LT(judged, groups.size()) << "some groups have one label only";
+  for (const ReportedScores scores : {ReportedScores::kExact, ReportedScores::kRounded}) {
+    const ReportEvaluationRequest part = ReportOf(samples, scores);
+    EXPECT_EQ(part.groups(), judged);
+    EXPECT_EQ(part.group_samples(), judged_samples);
+    EXPECT_NEAR(std::ldexp(static_cast<double>(part.group_auc_sum()), -32), weighted, 1e-6);
+  }
 }
 
 TEST(EvaluationReportTest, EmptyShareIsReported) {
-  EvaluationReport report(true);
+  EvaluationReport report(ReportedScores::kExact);
   const auto parts = report.TakeParts({});
   ASSERT_EQ(parts.size(), 1u);
   EXPECT_EQ(parts[0].parts(), 1u);
@@ -100,7 +223,7 @@ TEST(EvaluationReportTest, EmptyShareIsReported) {
 }
 
 TEST(EvaluationReportTest, NonFinitePredictionIsAnError) {
-  EvaluationReport report(true);
+  EvaluationReport report(ReportedScores::kExact);
   Batch batch;
   batch.samples = 1;
   batch.labels = {1};

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/job/consistency.h"
+#include "client_lib/job/group_field.h"
 #include "worker/data/sampler.h"
 #include "worker/process/rendezvous.h"
 #include "worker/train/evaluation_report.h"
@@ -18,15 +19,24 @@ absl::StatusOr<bool> RankEvaluation::Run(uint64_t step) {
     PAWL_RETURN_IF_ERROR(Meet(shared_.rendezvous, absl::StrCat("evaluation-", number),
                               shared_.logical_workers, rank_, leave_));
   }
-  const SampleRange share = EvaluationShard(shared_.eval->size(), rank_, shared_.logical_workers);
-  const uint64_t batches = (share.size() + kEvaluationBatchSize - 1) / kEvaluationBatchSize;
-  stream_ = std::make_unique<BatchStream>(0, batches, [this, share](uint64_t i, Batch* batch) {
-    const uint64_t begin = share.begin + i * kEvaluationBatchSize;
-    return assembler_.AssembleRange(
-        SampleRange{begin, std::min(begin + kEvaluationBatchSize, share.end)}, batch);
+  PAWL_RETURN_IF_ERROR(FindShare());
+  const uint64_t size = group_field_.has_value() ? samples_.size() : range_.size();
+  const uint64_t batches = (size + kEvaluationBatchSize - 1) / kEvaluationBatchSize;
+  stream_ = std::make_unique<BatchStream>(0, batches, [this, size](uint64_t i, Batch* batch) {
+    const uint64_t begin = i * kEvaluationBatchSize;
+    const uint64_t end = std::min(begin + kEvaluationBatchSize, size);
+    if (group_field_.has_value()) {
+      return assembler_.Assemble(absl::MakeSpan(samples_).subspan(begin, end - begin), batch);
+    }
+    return assembler_.AssembleRange(SampleRange{range_.begin + begin, range_.begin + end}, batch);
   });
 
-  EvaluationReport report(/*with_scores=*/model_.loss() == LOGISTIC);
+  const uint64_t max_exact = shared_.job.evaluation().max_exact_samples();
+  const bool is_exact = shared_.eval->size() <= (max_exact == 0 ? kMaxExactSamples : max_exact);
+  EvaluationReport report(model_.loss() != LOGISTIC ? ReportedScores::kNone
+                          : is_exact                ? ReportedScores::kExact
+                                                    : ReportedScores::kRounded,
+                          group_field_);
   Predictions predictions;
   const auto start = [&](uint64_t i) {
     return places_[i % places_.size()].Start(*stream_, step, shared_.evaluation_dense);
@@ -52,6 +62,24 @@ absl::StatusOr<bool> RankEvaluation::Run(uint64_t step) {
   header.set_final(step == shared_.plan.total_steps());
   PAWL_ASSIGN_OR_RETURN(const ReportEvaluationResponse response, Report(report.TakeParts(header)));
   return response.stop();
+}
+
+absl::Status RankEvaluation::FindShare() {
+  const std::string& group_by = shared_.job.evaluation().group_by();
+  if (group_by.empty()) {
+    range_ = EvaluationShard(shared_.eval->size(), rank_, shared_.logical_workers);
+    return absl::OkStatus();
+  }
+  if (group_field_.has_value()) return absl::OkStatus();
+  PAWL_ASSIGN_OR_RETURN(const uint32_t field, GroupField(shared_.job.data(), group_by));
+  if (field >= shared_.eval->shape().field_count) {
+    return absl::InvalidArgumentError(absl::StrCat("evaluation.group_by is \"", group_by,
+                                                   "\", but data.eval has ",
+                                                   shared_.eval->shape().field_count, " fields"));
+  }
+  samples_ = shared_.eval->SamplesOfGroups(field, rank_, shared_.logical_workers);
+  group_field_ = field;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<ReportEvaluationResponse> RankEvaluation::Report(

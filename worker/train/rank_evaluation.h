@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -11,6 +12,7 @@
 #include "absl/types/span.h"
 #include "proto/scheduler.pb.h"
 #include "worker/data/batch_assembler.h"
+#include "worker/data/sampler.h"
 #include "worker/model/training_model.h"
 #include "worker/process/interrupt.h"
 #include "worker/train/batch_stream.h"
@@ -21,6 +23,10 @@ namespace pawl {
 
 // Samples that a rank evaluates at a time.
 inline constexpr uint64_t kEvaluationBatchSize = 8192;
+
+// The default of evaluation.max_exact_samples: half of what the scheduler accepts as distinct
+// scores (kMaxEvaluationScores).
+inline constexpr uint64_t kMaxExactSamples = uint64_t{1} << 24;
 
 // Used by the rank's thread.
 class RankEvaluation {
@@ -41,6 +47,9 @@ class RankEvaluation {
   absl::StatusOr<bool> Run(uint64_t step);
 
  private:
+  // Decides which samples are the rank's share, unless that is known.
+  absl::Status FindShare();
+
   absl::StatusOr<ReportEvaluationResponse> Report(
       const std::vector<ReportEvaluationRequest>& parts);
 
@@ -51,6 +60,11 @@ class RankEvaluation {
   const Interrupt& leave_;
 
   BatchAssembler assembler_;
+  // Set with evaluation.group_by: the field, and the rank's samples.
+  std::optional<uint32_t> group_field_;
+  std::vector<uint64_t> samples_;
+  // Otherwise the share is a range.
+  SampleRange range_{0, 0};
   std::vector<absl::Span<const float>> parameters_;
   // Kept until the next evaluation, because calls borrow its batches.
   std::unique_ptr<BatchStream> stream_;

@@ -34,6 +34,8 @@ struct Setting {
   bool distinct_scores = false;
   uint32_t micro_batches = 1;
   Precision precision = {};
+  std::string group_by = {};
+  uint64_t max_exact_samples = 0;
 };
 
 // All ranks of a job in this process, over the fakes. Tests access its public members.
@@ -57,6 +59,8 @@ class Cluster {
           WriteFile("eval", setting.eval_samples, setting.distinct_scores));
       eval_ = Dataset::Load(job_.data(), job_.data().eval(0)).value();
     }
+    job_.mutable_evaluation()->set_group_by(setting.group_by);
+    job_.mutable_evaluation()->set_max_exact_samples(setting.max_exact_samples);
     job_.mutable_model()->mutable_logistic_regression();
     job_.mutable_optimizer()->mutable_sgd()->set_learning_rate(kLearningRate);
 
@@ -261,6 +265,42 @@ TEST(RankTrainerTest, AllRanksReportTheirSharesOfEachEvaluation) {
   }
   EXPECT_EQ(samples, (std::map<uint64_t, uint64_t>{{1, 10}, {2, 10}}));
   EXPECT_TRUE(cluster.rendezvous_->barrier_names().empty());
+}
+
+TEST(RankTrainerTest, EachGroupIsEvaluatedWholeByOneRank) {
+  // Field 0 of sample s is 1 + s % 5, its label is 1 if s % 3 is 0: five groups of six samples.
+  Cluster cluster({.logical_workers = 3, .eval_samples = 30, .epochs = 1, .group_by = "0"});
+  cluster.RunAllOk();
+  uint64_t groups = 0, group_samples = 0, samples = 0, auc_sum = 0;
+  std::set<uint64_t> shares;
+  for (const ReportEvaluationRequest& report : cluster.rendezvous_->reports()) {
+    EXPECT_EQ(report.samples(), 6 * report.groups());
+    shares.insert(report.samples());
+    groups += report.groups();
+    group_samples += report.group_samples();
+    samples += report.samples();
+    auc_sum += report.group_auc_sum();
+  }
+  EXPECT_EQ(groups, 5u);
+  EXPECT_EQ(group_samples, 30u);
+  EXPECT_EQ(samples, 30u);
+  EXPECT_GT(shares.size(), 1u) << "groups are not spread over ranks";
+  EXPECT_GT(auc_sum, 0u);
+  EXPECT_LE(auc_sum, uint64_t{30} << 32);
+}
+
+TEST(RankTrainerTest, ScoresOfTooManySamplesAreRoundedByAllRanks) {
+  for (const uint64_t max_exact_samples : {29, 30}) {
+    Cluster cluster({.logical_workers = 2,
+                     .eval_samples = 30,
+                     .epochs = 1,
+                     .distinct_scores = true,
+                     .max_exact_samples = max_exact_samples});
+    cluster.RunAllOk();
+    ASSERT_EQ(cluster.rendezvous_->reports().size(), 2u);
+    for (const ReportEvaluationRequest& report : cluster.rendezvous_->reports())
+      EXPECT_EQ(report.rounded_scores(), max_exact_samples == 29);
+  }
 }
 
 TEST(RankTrainerTest, NoStepFollowsAnEvaluationThatStops) {

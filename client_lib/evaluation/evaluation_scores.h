@@ -1,0 +1,28 @@
+// The scores of an evaluation by their names.
+#ifndef PAWL_CLIENT_LIB_EVALUATION_EVALUATION_SCORES_H_
+#define PAWL_CLIENT_LIB_EVALUATION_EVALUATION_SCORES_H_
+
+#include <optional>
+#include <vector>
+
+#include "proto/job.pb.h"
+#include "proto/scheduler.pb.h"
+
+namespace pawl {
+
+struct EvaluationScore {
+  // "auc", "normalized_entropy": as everywhere in JSON, metrics and texts.
+  const char* name;
+  double value;
+};
+
+// The scores that the result has: of auc, logloss, accuracy, rmse, gauc, normalized_entropy,
+// calibration and mae, in this order.
+std::vector<EvaluationScore> ScoresOf(const EvaluationResult& result);
+
+// The score that early stopping by `metric` compares, if the result has it.
+std::optional<EvaluationScore> ScoreOf(const EvaluationResult& result, Metric metric);
+
+}  // namespace pawl
+
+#endif  // PAWL_CLIENT_LIB_EVALUATION_EVALUATION_SCORES_H_

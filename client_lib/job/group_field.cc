@@ -1,0 +1,50 @@
+#include "client_lib/job/group_field.h"
+
+#include "absl/status/status.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/limits.h"
+
+namespace pawl {
+namespace {
+
+bool IsField(const CsvColumn& column) {
+  return column.has_bucketized() || column.has_categorical() || column.has_hashed() ||
+         column.has_crossed();
+}
+
+absl::StatusOr<uint32_t> CsvField(const CsvSpec& csv, const std::string& name) {
+  uint32_t field = 0;
+  for (const CsvColumn& column : csv.columns()) {
+    if (column.name() == name) {
+      if (IsField(column)) return field;
+      return absl::InvalidArgumentError(absl::StrCat(
+          "evaluation.group_by is \"", name,
+          "\", a column of data.csv.columns that is not categorical; make it bucketized, "
+          "categorical, hashed or crossed, or name another one"));
+    }
+    field += IsField(column);
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("evaluation.group_by is \"", name, "\", which data.csv.columns does not have"));
+}
+
+}  // namespace
+
+absl::StatusOr<uint32_t> GroupField(const Data& data, const std::string& group_by) {
+  if (data.format() == CSV) return CsvField(data.csv(), group_by);
+  if (data.format() != LIBSVM) {
+    return absl::InvalidArgumentError(absl::StrCat("evaluation.group_by is set, but data.format ",
+                                                   DataFormat_Name(data.format()),
+                                                   " has no categorical fields"));
+  }
+  uint32_t field = 0;
+  const uint32_t fields = data.libsvm_fields() == 0 ? kMaxFields : data.libsvm_fields();
+  if (absl::SimpleAtoi(group_by, &field) && field < fields) return field;
+  return absl::InvalidArgumentError(absl::StrCat("evaluation.group_by is \"", group_by,
+                                                 "\"; with LIBSVM it must be the number of a "
+                                                 "field, from 0 to ",
+                                                 fields - 1));
+}
+
+}  // namespace pawl

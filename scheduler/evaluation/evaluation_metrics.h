@@ -1,0 +1,57 @@
+// Computes the metrics of an evaluation from the ranks' shares.
+#ifndef PAWL_SCHEDULER_EVALUATION_EVALUATION_METRICS_H_
+#define PAWL_SCHEDULER_EVALUATION_EVALUATION_METRICS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "proto/job.pb.h"
+#include "proto/scheduler.pb.h"
+
+namespace pawl {
+
+// As many as a person compares at a glance.
+inline constexpr uint64_t kCalibrationBins = 10;
+
+// One rank's share.
+struct RankEvaluation {
+  struct Score {
+    float score;
+    uint32_t positives;
+    uint32_t negatives;
+  };
+  // Strictly ascending.
+  std::vector<Score> scores;
+  uint64_t step = 0;
+  uint64_t samples = 0;
+  double logloss_sum = 0;
+  uint64_t correct = 0;
+  double squared_error_sum = 0;
+  double absolute_error_sum = 0;
+  // The groups with both labels, their samples, and the sum of AucCounter::WeightedAuc().
+  uint64_t groups = 0;
+  uint64_t group_samples = 0;
+  uint64_t group_auc_sum = 0;
+};
+
+// The shares of all ranks, by rank.
+struct EvaluationInput {
+  uint64_t evaluation = 0;
+  bool final = false;
+  // Whether the ranks rounded their scores.
+  bool rounded_scores = false;
+  std::vector<RankEvaluation> ranks;
+};
+
+// The figures that apply to `loss`: those of probabilities and accuracy to LOGISTIC, log loss and
+// accuracy to SOFTMAX_CROSS_ENTROPY, RMSE and MAE to SQUARED. EvaluationResult defines each.
+//
+// Sums over samples are taken in rank order, so the same parts give the same bits. AUC, GAUC,
+// calibration and its bins come from counts: they do not even depend on the number of ranks. AUC,
+// GAUC and normalized entropy are unset if either label is absent, calibration without positive
+// labels. Pure; O(n log n) in the number of scores.
+EvaluationResult ComputeEvaluation(const EvaluationInput& input, Loss loss);
+
+}  // namespace pawl
+
+#endif  // PAWL_SCHEDULER_EVALUATION_EVALUATION_METRICS_H_
