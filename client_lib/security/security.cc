@@ -211,6 +211,7 @@ SecurityReport Security::Report() const {
   SecurityReport report;
   report.set_connections(figures_->connections);
   report.set_refused_connections(figures_->refused_connections);
+  report.set_closed_connections(figures_->closed_connections);
   if (!is_tls()) return report;
   report.set_delayed_calls(quotas_->delayed());
   report.set_calls_over_quota(quotas_->refused());

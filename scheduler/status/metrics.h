@@ -27,7 +27,8 @@
 //   pawl_tls                                1 if connections are encrypted and authenticated
 //   pawl_connections, pawl_refused_connections_total
 //   pawl_certificate_expires_timestamp_seconds, pawl_certificate_reload_failed,
-//   pawl_refused_calls_total, pawl_delayed_calls_total, pawl_calls_over_quota_total
+//   pawl_refused_calls_total, pawl_delayed_calls_total, pawl_calls_over_quota_total,
+//   pawl_closed_connections_total
 //                                           with TLS
 //
 // For each present worker, {worker}:

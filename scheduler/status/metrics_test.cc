@@ -70,6 +70,7 @@ TEST(MetricsTest, CertificatesOfDaemonsAreShown) {
   status.mutable_security()->set_refused_calls(7);
   status.mutable_security()->set_connections(12);
   status.mutable_security()->set_refused_connections(5);
+  status.mutable_security()->set_closed_connections(6);
   status.mutable_security()->set_delayed_calls(4);
   status.mutable_security()->set_calls_over_quota(3);
   SecurityReport& server = *AddNode(status, "server-1", SERVER_ROLE).mutable_security();
@@ -90,6 +91,7 @@ TEST(MetricsTest, CertificatesOfDaemonsAreShown) {
         "pawl_refused_calls_total{node=\"scheduler\"} 7", "pawl_connections{node=\"scheduler\"} 12",
         "pawl_connections{node=\"server-2\"} 0",
         "pawl_refused_connections_total{node=\"scheduler\"} 5",
+        "pawl_closed_connections_total{node=\"scheduler\"} 6",
         "pawl_delayed_calls_total{node=\"scheduler\"} 4",
         "pawl_calls_over_quota_total{node=\"scheduler\"} 3"}) {
     EXPECT_TRUE(HasLine(text, line)) << line << "\n" << text;

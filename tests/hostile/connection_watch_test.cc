@@ -121,7 +121,7 @@ class ConnectionWatchTest : public testing::Test {
       while (connection.has_value() && connection->is_open() && Clock::Real().Now() < end) {
         attack(*connection);
         connection->TakeAnswers();
-        if (figures_->refused_connections > 0) return true;
+        if (figures_->closed_connections > 0) return true;
       }
     }
     return false;
@@ -187,7 +187,7 @@ TEST_F(ConnectionWatchTest, CallsOfAnotherRoleCostTheConnection) {
     }
     return false;
   }));
-  EXPECT_GE(figures_->refused_connections, 1u);
+  EXPECT_GE(figures_->closed_connections, 1u);
   ExpectOnlyTheOffenderIsClosed();
 }
 
@@ -257,7 +257,7 @@ TEST_F(ConnectionWatchTest, HandshakeThatStopsEndsInTime) {
     return received == 0 || errno != EAGAIN;
   }));
   EXPECT_GE(Clock::Real().Now() - begin, kHandshakeTimeout / 2);
-  EXPECT_EQ(figures_->refused_connections, 0u);
+  EXPECT_EQ(figures_->closed_connections, 0u);
 }
 
 TEST_F(ConnectionWatchTest, LargeMessagesAndCancelledOnesKeepTheConnection) {
@@ -282,7 +282,7 @@ TEST_F(ConnectionWatchTest, LargeMessagesAndCancelledOnesKeepTheConnection) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_TRUE(Heartbeat(*worker).ok());
-  EXPECT_EQ(figures_->refused_connections, 0u);
+  EXPECT_EQ(figures_->closed_connections, 0u);
 }
 
 }  // namespace

@@ -458,7 +458,7 @@ void GuardedPort::Watch() {
       unclosed_.push_back(std::move(offender));
       continue;
     }
-    if (security_.figures != nullptr) ++security_.figures->refused_connections;
+    if (security_.figures != nullptr) ++security_.figures->closed_connections;
     if (offender.reason.empty()) continue;
     if (log_limiter_.Allows(Clock::Real().Now())) {
       spdlog::warn("closed a connection of {} (from {}): {}", offender.peer, offender.connection,

@@ -35,6 +35,9 @@ struct AdmissionFigures {
   std::atomic<uint64_t> connections{0};
   // Since the start: connections closed because of a limit, or before a handshake began.
   std::atomic<uint64_t> refused_connections{0};
+  // Since the start: connections closed because of what they cost, and new ones of their excluded
+  // peers.
+  std::atomic<uint64_t> closed_connections{0};
 };
 
 // How a listener knows its peers, and what it grants them.
