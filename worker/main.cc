@@ -29,6 +29,7 @@
 #include "client_lib/daemon/daemon.h"
 #include "client_lib/daemon/health_endpoint.h"
 #include "client_lib/job/job_file.h"
+#include "client_lib/job/job_validation.h"
 #include "client_lib/security/security.h"
 #include "spdlog/spdlog.h"
 #include "worker/collective/open_collectives.h"
@@ -197,6 +198,8 @@ int Report(const WorkerOutcome& outcome) {
 int MakeIndex() {
   absl::StatusOr<Job> job = ReadJobFile(absl::GetFlag(FLAGS_job));
   if (!job.ok()) return UsageError(job.status().message());
+  if (const absl::Status valid = ValidateJob(*job, {.check_files = false}); !valid.ok())
+    return UsageError(valid.message());
   const absl::StatusOr<std::string> id = MakeDataIndex(*job, absl::GetFlag(FLAGS_index_dir));
   if (!id.ok()) return UsageError(id.status().message());
   std::cout << "data_id: " << *id << std::endl;

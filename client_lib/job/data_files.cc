@@ -16,13 +16,24 @@
 namespace pawl {
 namespace {
 
-// Whether a folder or glob stands for the file of this name.
-bool IsDataFile(absl::string_view name, DataFormat format) {
+// Appends the path if a folder or glob stands for it. An error names it: a file that cannot be
+// examined might have samples.
+absl::Status AddDataFile(const std::string& field, const std::filesystem::path& path,
+                         DataFormat format, std::vector<std::string>* files) {
+  const std::string name = path.filename().string();
   if (absl::StartsWith(name, ".") || absl::StartsWith(name, "_") ||
-      absl::EndsWith(name, kDataIndexSuffix)) {
-    return false;
+      absl::EndsWith(name, kDataIndexSuffix) ||
+      (format == IDX && !absl::StrContains(name, "images-idx3"))) {
+    return absl::OkStatus();
   }
-  return format != IDX || absl::StrContains(name, "images-idx3");
+  std::error_code error;
+  const std::filesystem::file_type type = std::filesystem::status(path, error).type();
+  if (type == std::filesystem::file_type::none || type == std::filesystem::file_type::not_found) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(field, ": cannot examine ", path.string(), ": ", error.message()));
+  }
+  if (type == std::filesystem::file_type::regular) files->push_back(path.string());
+  return absl::OkStatus();
 }
 
 absl::Status FilesOfFolder(const std::string& field, const std::string& folder, DataFormat format,
@@ -31,10 +42,7 @@ absl::Status FilesOfFolder(const std::string& field, const std::string& folder, 
   const size_t before = files->size();
   for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end;
        entry.increment(error)) {
-    std::error_code ignored;
-    if (entry->is_regular_file(ignored) && IsDataFile(entry->path().filename().string(), format)) {
-      files->push_back(entry->path().string());
-    }
+    PAWL_RETURN_IF_ERROR(AddDataFile(field, entry->path(), format, files));
   }
   if (error) {
     return absl::InvalidArgumentError(
@@ -49,18 +57,17 @@ absl::Status FilesOfFolder(const std::string& field, const std::string& folder, 
 absl::Status FilesOfGlob(const std::string& field, const std::string& pattern, DataFormat format,
                          std::vector<std::string>* files) {
   glob_t found = {};
-  const int result = glob(pattern.c_str(), GLOB_NOSORT, nullptr, &found);
+  const int result = glob(pattern.c_str(), GLOB_NOSORT | GLOB_ERR, nullptr, &found);
   std::vector<std::string> names;
   for (size_t i = 0; result == 0 && i < found.gl_pathc; ++i) names.push_back(found.gl_pathv[i]);
   globfree(&found);
-  const size_t before = files->size();
-  for (std::string& name : names) {
-    std::error_code ignored;
-    if (std::filesystem::is_regular_file(name, ignored) &&
-        IsDataFile(std::filesystem::path(name).filename().string(), format)) {
-      files->push_back(std::move(name));
-    }
+  if (result != 0 && result != GLOB_NOMATCH) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(field, ": cannot list ", pattern, ": a folder cannot be read"));
   }
+  const size_t before = files->size();
+  for (const std::string& name : names)
+    PAWL_RETURN_IF_ERROR(AddDataFile(field, name, format, files));
   if (files->size() == before)
     return absl::NotFoundError(absl::StrCat(field, ": no file matches ", pattern));
   std::sort(files->begin() + static_cast<std::ptrdiff_t>(before), files->end());

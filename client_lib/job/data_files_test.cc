@@ -50,6 +50,17 @@ TEST_F(DataFilesTest, GlobStandsForItsMatchesAndEntriesKeepTheirOrder) {
               ElementsAre(At("c.gz"), At("a.csv"), At("b.csv"), At("absent")));
 }
 
+// Workers that skipped it would train on other data.
+TEST_F(DataFilesTest, FileThatCannotBeExaminedIsNamed) {
+  std::filesystem::create_symlink(At("gone"), At("late.csv"));
+  for (const std::string& path : {folder_.string(), At("*.csv")}) {
+    const auto files = Expand({path});
+    EXPECT_EQ(files.status().code(), absl::StatusCode::kInvalidArgument) << path;
+    EXPECT_THAT(files.status().message(),
+                HasSubstr("data.train: cannot examine " + At("late.csv")));
+  }
+}
+
 TEST_F(DataFilesTest, ExistingFileIsNoGlob) {
   EXPECT_THAT(Expand({At("x[1].csv")}).value(), ElementsAre(At("x[1].csv")));
 }

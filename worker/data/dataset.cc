@@ -68,7 +68,7 @@ absl::Status ReadFile(const Data& spec, const std::string& path, SampleStore* st
 
 }  // namespace
 
-absl::Status ValidateData(const Data& spec) {
+absl::Status CheckDataSettings(const Data& spec) {
   if (spec.format() != CSV && spec.has_csv()) {
     return absl::InvalidArgumentError("data.csv is set, but data.format is not CSV");
   }
@@ -91,7 +91,7 @@ absl::Status ValidateData(const Data& spec) {
 absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Load(const Data& spec,
                                                        const std::vector<std::string>& files,
                                                        const DatasetOptions& options) {
-  PAWL_RETURN_IF_ERROR(ValidateData(spec));
+  PAWL_RETURN_IF_ERROR(CheckDataSettings(spec));
   auto dataset = std::unique_ptr<Dataset>(new Dataset(options));
   SampleStore* const store = &dataset->store_;
   uint64_t most_entries = 0;

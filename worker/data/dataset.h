@@ -21,7 +21,7 @@ namespace pawl {
 
 // Checks the part of the `data` message of a job file that needs no files. INVALID_ARGUMENT naming
 // the field.
-absl::Status ValidateData(const Data& spec);
+absl::Status CheckDataSettings(const Data& spec);
 
 struct DatasetOptions {
   // Data that needs more memory is refused with RESOURCE_EXHAUSTED.

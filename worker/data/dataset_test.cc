@@ -191,12 +191,12 @@ TEST(DatasetTest, BadSpecIsRefusedBeforeTheFileIsOpened) {
               HasSubstr("data.libsvm_fields is 4097"));
   Data both = Csv();
   both.set_format(LIBSVM);
-  EXPECT_THAT(ValidateData(both).message(), HasSubstr("data.csv is set"));
+  EXPECT_THAT(CheckDataSettings(both).message(), HasSubstr("data.csv is set"));
   both = Csv();
   both.set_libsvm_fields(1);
-  EXPECT_THAT(ValidateData(both).message(), HasSubstr("data.libsvm_fields is set"));
-  EXPECT_TRUE(ValidateData(Csv()).ok());
-  EXPECT_TRUE(ValidateData(Idx()).ok());
+  EXPECT_THAT(CheckDataSettings(both).message(), HasSubstr("data.libsvm_fields is set"));
+  EXPECT_TRUE(CheckDataSettings(Csv()).ok());
+  EXPECT_TRUE(CheckDataSettings(Idx()).ok());
 }
 
 TEST(DatasetTest, SamplesOfAGroupGoToOneRank) {

@@ -97,7 +97,7 @@ absl::StatusOr<std::string> MakeDataIndex(const Job& job, const std::string& ind
     return absl::InvalidArgumentError(
         "data.window_samples is not set: the job does not stream its data, and needs no index");
   }
-  PAWL_RETURN_IF_ERROR(ValidateData(spec));
+  PAWL_RETURN_IF_ERROR(CheckDataSettings(spec));
   PAWL_ASSIGN_OR_RETURN(const std::vector<std::string> files,
                         ExpandDataFiles("data.train", spec.train(), spec.format()));
   if (files.empty()) return absl::InvalidArgumentError("data.train: is not set");

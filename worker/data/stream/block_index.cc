@@ -28,18 +28,26 @@ namespace {
 constexpr absl::string_view kMagic = "PAWLIDX1";
 constexpr size_t kPrefixBytes = 16;
 constexpr uint32_t kMaxDictionaryBytes = 64 * 1024;
+// Of a block beyond its wanted size: a sample, comments, or bytes that are no text.
+constexpr uint64_t kMaxExcessBytes = uint64_t{64} << 20;
 // Changes when the same settings give other samples or blocks than before.
 constexpr uint64_t kSettingsVersion = 1;
 
 // Keeps what was read and not yet taken.
 class KeepingSource final : public ByteSource {
  public:
-  explicit KeepingSource(ByteSource& source) : source_(source) {}
+  // INVALID_ARGUMENT naming `path` when it has to keep more than `max_bytes`.
+  KeepingSource(ByteSource& source, const std::string& path, uint64_t max_bytes)
+      : source_(source), path_(path), max_bytes_(max_bytes) {}
 
   absl::StatusOr<size_t> Read(char* out, size_t size) override {
     PAWL_ASSIGN_OR_RETURN(const size_t count, source_.Read(out, size));
     kept_.append(out, count);
-    return count;
+    dropped_and_kept_ += count;
+    if (kept_.size() <= max_bytes_) return count;
+    return absl::InvalidArgumentError(
+        absl::StrCat(path_, ": the ", kept_.size(), " bytes before byte ", dropped_and_kept_,
+                     " have no end of a sample; is this a file of samples, one per line?"));
   }
 
   // The bytes from the last Drop on.
@@ -48,7 +56,10 @@ class KeepingSource final : public ByteSource {
 
  private:
   ByteSource& source_;
+  const std::string& path_;
+  const uint64_t max_bytes_;
   std::string kept_;
+  uint64_t dropped_and_kept_ = 0;
 };
 
 class IndexMaker {
@@ -66,7 +77,7 @@ class IndexMaker {
     PAWL_ASSIGN_OR_RETURN(index_.compression, CompressionOf(path_));
     index_.settings = IndexSettings(spec_);
     PAWL_ASSIGN_OR_RETURN(const auto file, OpenDataFile(path_, &recorder_));
-    KeepingSource source(*file);
+    KeepingSource source(*file, path_, block_bytes_ + kMaxExcessBytes);
     source_ = &source;
     if (index_.compression != Compression::kNone) index_.restarts.emplace_back();
     PAWL_RETURN_IF_ERROR(OpenReader(source));
@@ -76,6 +87,8 @@ class IndexMaker {
       return absl::FailedPreconditionError(
           absl::StrCat(path_, ": changed while its index was made"));
     }
+    if (index_.samples() == 0 && !index_.bad_examples.empty())
+      return absl::InvalidArgumentError(index_.bad_examples.front());
     if (index_.samples() == 0)
       return absl::InvalidArgumentError(absl::StrCat(path_, ": has no samples"));
     return std::move(index_);

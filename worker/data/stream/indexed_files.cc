@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -38,13 +39,17 @@ class LockedFile {
   LockedFile(const LockedFile&) = delete;
   LockedFile& operator=(const LockedFile&) = delete;
 
-  // False if another process, or thread, holds the lock.
+  // False if another process, or thread, holds the lock, or has just removed the file.
   absl::StatusOr<bool> TryLock(const std::string& path) {
     descriptor_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     if (descriptor_ < 0) return FileError("create", path, errno);
-    if (flock(descriptor_, LOCK_EX | LOCK_NB) == 0) return true;
-    if (errno == EWOULDBLOCK) return false;
-    return FileError("lock", path, errno);
+    if (flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
+      if (errno == EWOULDBLOCK) return false;
+      return FileError("lock", path, errno);
+    }
+    struct stat locked, present;
+    return fstat(descriptor_, &locked) == 0 && stat(path.c_str(), &present) == 0 &&
+           locked.st_ino == present.st_ino && locked.st_dev == present.st_dev;
   }
 
  private:
@@ -71,7 +76,10 @@ class FileOpener {
     PAWL_ASSIGN_OR_RETURN(const bool has_index, Load(file));
     if (has_index) return true;
     LockedFile lock;
-    const std::string temporary = file->index_path + ".tmp";
+    // Hidden: folders and globs do not stand for it.
+    const size_t name = file->index_path.rfind('/') + 1;
+    const std::string temporary =
+        absl::StrCat(file->index_path.substr(0, name), ".", file->index_path.substr(name), ".tmp");
     const absl::StatusOr<bool> locked = lock.TryLock(temporary);
     if (!locked.ok()) {
       return absl::Status(
@@ -86,7 +94,10 @@ class FileOpener {
       unlink(temporary.c_str());
       return true;
     }
-    PAWL_RETURN_IF_ERROR(Make(file, temporary));
+    if (absl::Status made = Make(file, temporary); !made.ok()) {
+      unlink(temporary.c_str());
+      return made;
+    }
     return true;
   }
 
@@ -115,6 +126,11 @@ class FileOpener {
     std::string dictionaries;
     PAWL_ASSIGN_OR_RETURN(file->index, MakeBlockIndex(spec_, file->path, &dictionaries));
     const std::string bytes = EncodeBlockIndex(file->index, dictionaries);
+    if (bytes.size() > kMaxIndexBytes) {
+      return absl::InvalidArgumentError(absl::StrCat(file->path, ": its index would have ",
+                                                     bytes.size(), " bytes, more than ",
+                                                     kMaxIndexBytes, "; raise data.block_bytes"));
+    }
     PAWL_ASSIGN_OR_RETURN(auto decoded, DecodeBlockIndex(bytes, &file->dictionaries_begin));
     Env& env = Env::Real();
     // The locked file is written and renamed, so that the lock goes with it.
@@ -155,6 +171,7 @@ absl::StatusOr<std::vector<IndexedFile>> OpenIndexedFiles(const Data& spec,
   };
   Mutex mu;
   absl::Status status;
+  bool has_logged = false;
   // One pass after another, until no file is left that another process works on.
   for (;;) {
     std::atomic<size_t> next{0};
@@ -186,6 +203,8 @@ absl::StatusOr<std::vector<IndexedFile>> OpenIndexedFiles(const Data& spec,
     for (std::thread& thread : pool) thread.join();
     if (has_failed) return status;
     if (!is_waiting) return files;
+    if (!std::exchange(has_logged, true))
+      spdlog::info("waiting for indexes of data files that another process makes");
     std::this_thread::sleep_for(kLockInterval);
   }
 }

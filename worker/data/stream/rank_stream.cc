@@ -56,6 +56,8 @@ absl::Status RankStream::Advance(const StreamWindow& window) {
   if (loading_.valid()) {
     status = loading_.get();
     if (status.ok()) next_->window = loading_window_;
+    // Another attempt would hide a limit that was exceeded.
+    if (!status.ok() && loading_window_ == window) return status;
   }
   if (next_->window == window) {
     std::swap(current_, next_);
@@ -83,18 +85,15 @@ absl::Status RankStream::Load(const StreamWindow& window, Slot* slot) {
   // The thread of Assemble does not touch the order while this one runs.
   const std::shared_ptr<const EpochOrder> order = data_.OrderOf(sampler_, window.epoch);
   const std::vector<SampleRange> ranges = order_.PositionsOf(window, rank_);
-  Reserve(ranges, store);
-  for (const SampleRange& range : ranges) PAWL_RETURN_IF_ERROR(AppendRange(*order, range, store));
-  const uint64_t bytes = store->memory_bytes();
-  const uint64_t rank_limit = data_.options_.max_rank_bytes;
-  if (rank_limit != 0 && bytes > rank_limit / 2) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("a window of ", store->size(), " samples takes ", bytes,
-                     " bytes, and a rank holds two; the limit is ", rank_limit,
-                     "; reduce data.window_samples or raise --max_rank_data_bytes"));
+  absl::Status status = Reserve(ranges, slot);
+  for (const SampleRange& range : ranges) {
+    if (status.ok()) status = AppendRange(*order, range, slot);
   }
-  PAWL_RETURN_IF_ERROR(data_.Account(slot->accounted_bytes, bytes));
-  slot->accounted_bytes = bytes;
+  if (!status.ok()) {
+    // Where the reader stands is unknown.
+    reader_.reset();
+    return status;
+  }
   const MutexLock lock(data_.mu_);
   ++data_.counts_.windows;
   data_.counts_.samples += store->size();
@@ -102,33 +101,53 @@ absl::Status RankStream::Load(const StreamWindow& window, Slot* slot) {
   return absl::OkStatus();
 }
 
-void RankStream::Reserve(const std::vector<SampleRange>& ranges, SampleStore* store) const {
+absl::Status RankStream::Charge(uint64_t bytes, Slot* slot) {
+  const uint64_t rank_limit = data_.options_.max_rank_bytes;
+  if (rank_limit != 0 && bytes > rank_limit / 2) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "a window takes at least ", bytes, " bytes, and a rank holds two; the limit is ",
+        rank_limit, "; reduce data.window_samples or raise --max_rank_data_bytes"));
+  }
+  PAWL_RETURN_IF_ERROR(data_.Account(slot->accounted_bytes, bytes));
+  slot->accounted_bytes = bytes;
+  return absl::OkStatus();
+}
+
+absl::Status RankStream::Reserve(const std::vector<SampleRange>& ranges, Slot* slot) {
+  SampleStore* const store = &slot->store;
   uint64_t samples = 0;
   for (const SampleRange& range : ranges) samples += range.size();
+  const bool has_entries = data_.spec_.format() == LIBSVM;
+  // How many entries there are only reading finds out.
+  const uint64_t sample_bytes =
+      sizeof(float) + (has_entries ? sizeof(uint64_t)
+                                   : store->shape.numeric_count * sizeof(float) +
+                                         store->shape.field_count * sizeof(uint64_t));
+  PAWL_RETURN_IF_ERROR(Charge(std::max(samples * sample_bytes, store->memory_bytes()), slot));
   store->labels.reserve(samples);
-  if (data_.spec_.format() == LIBSVM) {
-    // How many entries there are only reading finds out.
+  if (has_entries) {
     store->sample_begin.reserve(samples + 1);
     store->sample_begin.push_back(0);
-    return;
+    return absl::OkStatus();
   }
   store->numerics.reserve(samples * store->shape.numeric_count);
   store->entry_keys.reserve(samples * store->shape.field_count);
+  return absl::OkStatus();
 }
 
-absl::Status RankStream::AppendRange(const EpochOrder& order, SampleRange range,
-                                     SampleStore* store) {
+absl::Status RankStream::AppendRange(const EpochOrder& order, SampleRange range, Slot* slot) {
   while (range.begin < range.end) {
     const EpochOrder::Place place = order.At(range.begin);
     const uint64_t count = std::min(place.left, range.size());
-    PAWL_RETURN_IF_ERROR(AppendFromUnit(place.unit, place.sample, count, store));
+    PAWL_RETURN_IF_ERROR(AppendFromUnit(place.unit, place.sample, count, slot));
     range.begin += count;
   }
   return absl::OkStatus();
 }
 
 absl::Status RankStream::AppendFromUnit(size_t unit_number, uint64_t first, uint64_t count,
-                                        SampleStore* store) {
+                                        Slot* slot) {
+  SampleStore* const store = &slot->store;
   const StreamedData::Unit& unit = data_.units_[unit_number];
   const std::vector<DataBlock>& blocks = data_.files_[unit.file].index.blocks;
   for (uint32_t block = unit.first_block; block < unit.end_block && count > 0; ++block) {
@@ -154,6 +173,7 @@ absl::Status RankStream::AppendFromUnit(size_t unit_number, uint64_t first, uint
     passed_ += here;
     count -= here;
     first = 0;
+    PAWL_RETURN_IF_ERROR(Charge(store->memory_bytes(), slot));
   }
   return absl::OkStatus();
 }

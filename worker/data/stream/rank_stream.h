@@ -44,12 +44,14 @@ class RankStream final : public RankBatches {
 
   // The rest is used by one thread at a time: that of Assemble, or the one that reads ahead.
   absl::Status Load(const StreamWindow& window, Slot* slot);
+  // Counts the slot's memory. RESOURCE_EXHAUSTED beyond the limits of rank and process.
+  absl::Status Charge(uint64_t bytes, Slot* slot);
   // Makes room for the samples, so that the store does not grow beyond what it needs.
-  void Reserve(const std::vector<SampleRange>& ranges, SampleStore* store) const;
+  absl::Status Reserve(const std::vector<SampleRange>& ranges, Slot* slot);
   // Appends samples [range.begin, range.end) of the epoch's order.
-  absl::Status AppendRange(const EpochOrder& order, SampleRange range, SampleStore* store);
+  absl::Status AppendRange(const EpochOrder& order, SampleRange range, Slot* slot);
   // Appends `count` samples of the unit.
-  absl::Status AppendFromUnit(size_t unit, uint64_t first, uint64_t count, SampleStore* store);
+  absl::Status AppendFromUnit(size_t unit, uint64_t first, uint64_t count, Slot* slot);
   // Reads the block, unless it is open and stands at or before its sample `first`, and passes over
   // the samples before that one.
   absl::Status OpenBlockAt(size_t file, size_t block, uint64_t first);

@@ -119,6 +119,44 @@ class StreamedDataTest : public ::testing::Test {
   Data spec_;
 };
 
+TEST_F(StreamedDataTest, FilesWithoutSamplesAreNamedAndLeaveNothingBehind) {
+  const auto message = [this](const std::string& path) {
+    const auto data = Open({path});
+    EXPECT_EQ(data.status().code(), absl::StatusCode::kInvalidArgument) << data.status();
+    return std::string(data.status().message());
+  };
+  // Neither a sample nor the end of a line.
+  EXPECT_THAT(message(Write("zeros", std::string(70 << 20, '\0'))),
+              HasSubstr("have no end of a sample"));
+  EXPECT_THAT(message(Write("words", "one two\nthree four\n")), HasSubstr("words:1:1"));
+  size_t files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_)) files += entry.exists();
+  EXPECT_EQ(files, 2u);
+}
+
+TEST_F(StreamedDataTest, LimitThatTheSecondWindowExceedsFailsTheStep) {
+  spec_.set_keep_order(true);
+  std::string text = Lines(0, 300);
+  for (int i = 0; i < 3000; ++i) {
+    absl::StrAppend(&text, "1");
+    for (int key = 0; key < 100; ++key) absl::StrAppend(&text, " ", key, ":1");
+    text += "\n";
+  }
+  StreamOptions options;
+  options.max_bytes = 100 << 10;
+  const auto data = StreamedData::Open(spec_, {Write("grows", text)}, options);
+  ASSERT_TRUE(data.ok()) << data.status();
+  const Sampler sampler = SamplerFor(**data);
+  const auto rank = (*data)->OpenRank(sampler, 0, sampler.steps_per_epoch(), std::nullopt);
+  absl::Status status;
+  uint64_t step = 0;
+  Batch batch;
+  for (; status.ok() && step < sampler.steps_per_epoch(); ++step)
+    status = rank->Assemble(step, &batch);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_GT(step, 1u);
+}
+
 TEST_F(StreamedDataTest, WithoutShufflingBatchesAreThoseOfDataInMemory) {
   spec_.set_keep_order(true);
   const std::string text = Lines(0, 1500);
