@@ -28,7 +28,7 @@ namespace {
 constexpr absl::string_view kMagic = "PAWLIDX1";
 constexpr size_t kPrefixBytes = 16;
 constexpr uint32_t kMaxDictionaryBytes = 64 * 1024;
-// Of a block beyond its wanted size: a sample, comments, or bytes that are no text.
+// How much larger than wanted a block may be: by a sample, comments, or bytes that are no text.
 constexpr uint64_t kMaxExcessBytes = uint64_t{64} << 20;
 // Changes when the same settings give other samples or blocks than before.
 constexpr uint64_t kSettingsVersion = 1;
