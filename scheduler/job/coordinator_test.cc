@@ -260,7 +260,7 @@ TEST_F(CoordinatorTest, EvaluationHasItsTime) {
   ASSERT_EQ(Status().evaluations_size(), 1);
   const EvaluationResult result = Status().evaluations(0);
   EXPECT_EQ(result.unix_ms(), 1234567u);
-  EXPECT_EQ(result.train_s(), 0.5);
+  EXPECT_EQ(result.train_s(), Status().train_s());
   EXPECT_EQ(result.trained_samples(), Status().samples());
   EXPECT_GT(result.calibration_bins_size(), 0);
   for (uint32_t rank = 0; rank < 4; ++rank) Report(worker, rank, 2, true);
