@@ -67,6 +67,9 @@ ABSL_FLAG(bool, insecure_metrics, false,
 ABSL_FLAG(std::string, tensorboard_dir, "",
           "folder for event files of TensorBoard, written while the job runs: loss, samples per "
           "second, staleness, rows, and every evaluation. Default: none");
+ABSL_FLAG(std::string, curve_file, "",
+          "file for the learning curve as JSON lines, written while the job runs; a scheduler that "
+          "continues its job appends to it. Default: none");
 ABSL_FLAG(std::string, tls_dir, "", pawl::kTlsDirHelp);
 ABSL_FLAG(bool, insecure, false, pawl::kInsecureHelp);
 ABSL_FLAG(std::string, etcd_tls_dir, "",
@@ -141,6 +144,7 @@ pawl::SchedulerOptions OptionsFromFlags() {
   options.metrics_listen = absl::GetFlag(FLAGS_metrics_listen);
   options.insecure_metrics = absl::GetFlag(FLAGS_insecure_metrics);
   options.tensorboard_dir = absl::GetFlag(FLAGS_tensorboard_dir);
+  options.curve_file = absl::GetFlag(FLAGS_curve_file);
   options.security =
       pawl::WithEnvironment({absl::GetFlag(FLAGS_tls_dir), absl::GetFlag(FLAGS_insecure)});
   options.checkpoint_roots = absl::GetFlag(FLAGS_checkpoint_roots);

@@ -17,6 +17,7 @@
 #include "deploy/pawlctl/commands/table_commands.h"
 #include "deploy/pawlctl/commands/token_command.h"
 #include "deploy/pawlctl/commands/verify_command.h"
+#include "deploy/pawlctl/commands/watch_command.h"
 #include "spdlog/sinks/stdout_color_sinks.h"
 #include "spdlog/spdlog.h"
 
@@ -27,6 +28,7 @@ int main(int argc, char** argv) {
   pawl::CommandLine line("pawlctl", std::string(pawl::kVersion));
   pawl::AddRunCommands(line);
   pawl::AddStatusCommands(line);
+  pawl::AddWatchCommand(line);
   pawl::AddScaleCommands(line);
   pawl::AddCheckpointCommands(line);
   pawl::AddExportCommand(line);

@@ -433,8 +433,42 @@ class PawlctlTest(unittest.TestCase):
         self.assertIn("was stopped", err)
         self.assertEqual(self.left_over(), [])
 
+    def watch(self, *arguments):
+        """Watches a run from its middle until it is stopped: exit code, output."""
+        self.start()
+        process = subprocess.Popen(
+            [PAWLCTL, "watch", "--scheduler=" + self.address(), "--interval=50ms", *arguments],
+            env=self.environment,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+        )
+        self.addCleanup(process.kill)
+        lines = [process.stdout.readline() for _ in range(2)]
+        self.assertEqual(self.pawlctl("stop", "--scheduler=" + self.address())[0], 0)
+        rest, _ = process.communicate(timeout=LIMIT_S)
+        return process.returncode, "".join(lines) + rest
+
+    def test_watch_shows_progress_and_evaluations_until_the_end(self):
+        code, out = self.watch()
+        self.assertEqual(code, 1, out)
+        self.assertRegex(out, r"(?m)^evaluation  auc 0\.7216  \(after step [0-9]+\)$")
+        self.assertRegex(out, r"(?m)^epoch 1/2  step [0-9]+/100000 ")
+        self.assertRegex(out, r"(?m)^job fake: STOPPED after [0-9]+ steps")
+        self.assertEqual(out.count("evaluation "), 1, "each evaluation is shown once")
+
+    def test_watch_prints_the_curve_as_json_lines(self):
+        code, out = self.watch("--json")
+        self.assertEqual(code, 1, out)
+        points = [json.loads(line) for line in out.splitlines()]
+        self.assertEqual([p["auc"] for p in points if p["kind"] == "eval"], [0.7216])
+        steps = [p["step"] for p in points if p["kind"] == "train"]
+        self.assertEqual(steps, sorted(set(steps)))
+        self.assertGreaterEqual(len(steps), 1)
+
     def test_unreachable_scheduler_exits_with_3(self):
-        for command in ("status", "nodes", "tables", "stop", "verify"):
+        for command in ("status", "nodes", "tables", "stop", "verify", "watch"):
             with self.subTest(command=command):
                 code, out, err = self.pawlctl(command, "--scheduler=127.0.0.1:1", "--timeout=2s")
                 self.assertEqual((code, out), (3, ""))

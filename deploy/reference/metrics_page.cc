@@ -33,6 +33,18 @@ std::string MetricsPage() {
   status.mutable_nodes(0)->set_node("server-0");
   status.add_nodes()->set_role(WORKER_ROLE);
   status.mutable_nodes(1)->set_node("worker-0");
+  status.set_loss(1);
+  status.set_learning_rate(1);
+  status.set_sparse_learning_rate(1);
+  EvaluationResult& evaluation = *status.add_evaluations();
+  evaluation.set_auc(1);
+  evaluation.set_gauc(1);
+  evaluation.set_logloss(1);
+  evaluation.set_normalized_entropy(1);
+  evaluation.set_calibration(1);
+  evaluation.set_accuracy(1);
+  evaluation.set_rmse(1);
+  evaluation.set_mae(1);
   std::string text =
       "# Metrics\n\n"
       "`pawl-scheduler --metrics_listen=HOST:PORT` serves them at `http://HOST:PORT/metrics`,\n"

@@ -1,17 +1,22 @@
 #include "scheduler/curve/curve.h"
 
+#include "absl/strings/str_cat.h"
+#include "client_lib/evaluation/evaluation_scores.h"
+
 namespace pawl {
 namespace {
 
 CurvePoint PointOf(const EvaluationResult& result) {
-  CurvePoint point{result.step(), {}};
-  const auto add = [&](bool has, const char* tag, double value) {
-    if (has) point.values.emplace_back(tag, value);
-  };
-  add(result.has_auc(), "eval/auc", result.auc());
-  add(result.has_logloss(), "eval/logloss", result.logloss());
-  add(result.has_accuracy(), "eval/accuracy", result.accuracy());
-  add(result.has_rmse(), "eval/rmse", result.rmse());
+  CurvePoint point;
+  point.is_evaluation = true;
+  point.step = result.step();
+  point.samples = result.trained_samples();
+  point.train_s = result.train_s();
+  point.unix_s = static_cast<double>(result.unix_ms()) / 1000;
+  for (const EvaluationScore& score : ScoresOf(result))
+    point.values.emplace_back(absl::StrCat("eval/", score.name), score.value);
+  if (result.has_auc_error_max())
+    point.values.emplace_back("eval/auc_error_max", result.auc_error_max());
   return point;
 }
 
@@ -30,7 +35,10 @@ void Curve::NoteEvaluation(const EvaluationResult& result) {
 std::vector<CurvePoint> Curve::Next(const GetStatusResponse& status) {
   std::vector<CurvePoint> points;
   if (status.steps() > steps_) {
-    CurvePoint point{status.steps(), {}};
+    CurvePoint point;
+    point.step = status.steps();
+    point.samples = status.samples();
+    point.train_s = status.train_s();
     // 0: the workers do not report it.
     if (status.loss() != 0) point.values.emplace_back("train/loss", status.loss());
     if (status.train_s() > train_s_ && status.samples() >= samples_) {
@@ -38,6 +46,10 @@ std::vector<CurvePoint> Curve::Next(const GetStatusResponse& status) {
           "train/samples_per_s",
           static_cast<double>(status.samples() - samples_) / (status.train_s() - train_s_));
     }
+    if (status.has_learning_rate())
+      point.values.emplace_back("train/learning_rate", status.learning_rate());
+    if (status.has_sparse_learning_rate())
+      point.values.emplace_back("train/sparse_learning_rate", status.sparse_learning_rate());
     const ServerCounters& counters = status.counters();
     point.values.emplace_back("train/staleness_max", static_cast<double>(counters.staleness_max()));
     point.values.emplace_back("tables/rows", static_cast<double>(counters.rows()));

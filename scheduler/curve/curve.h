@@ -11,10 +11,17 @@
 
 namespace pawl {
 
-// What is known after a step. Tags: train/loss, train/samples_per_s, train/staleness_max,
-// tables/rows, tables/parameter_bytes; eval/auc, eval/logloss, eval/accuracy, eval/rmse.
+// What is known after a step. Tags: train/loss, train/samples_per_s, train/learning_rate,
+// train/sparse_learning_rate, train/staleness_max, tables/rows, tables/parameter_bytes; eval/ with
+// the names of ScoresOf (client_lib/evaluation/evaluation_scores.h), and eval/auc_error_max.
 struct CurvePoint {
+  bool is_evaluation = false;
   uint64_t step = 0;
+  // The samples trained on, and the seconds since the training started.
+  uint64_t samples = 0;
+  double train_s = 0;
+  // An evaluation's wall-clock time; 0: when the point is recorded.
+  double unix_s = 0;
   std::vector<std::pair<std::string, double>> values;
 };
 

@@ -1,5 +1,6 @@
 #include "scheduler/curve/curve_recorder.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -7,29 +8,35 @@
 
 namespace pawl {
 
-CurveRecorder::CurveRecorder(std::unique_ptr<EventFile> file, ReadStatus status,
+CurveRecorder::CurveRecorder(std::vector<Output> outputs, ReadStatus status,
                              MonotonicDuration interval)
-    : file_(std::move(file)), status_(std::move(status)), interval_(interval), curve_(status_()) {
+    : status_(std::move(status)),
+      interval_(interval),
+      outputs_(std::move(outputs)),
+      curve_(status_()) {
   thread_.Start([this] { Run(); });
 }
 
 void CurveRecorder::Run() {
-  for (bool goes_on = true; goes_on;) {
+  for (bool goes_on = true; goes_on && !outputs_.empty();) {
     goes_on = thread_.Sleep(interval_);
-    if (const absl::Status status = Record(); !status.ok()) {
-      spdlog::error("--tensorboard_dir: {}; the learning curve ends here",
-                    std::string(status.message()));
-      return;
-    }
+    Record();
   }
 }
 
-absl::Status CurveRecorder::Record() {
+void CurveRecorder::Record() {
   const std::chrono::duration<double> now = std::chrono::system_clock::now().time_since_epoch();
   for (const CurvePoint& point : curve_.Next(status_())) {
-    if (absl::Status status = file_->Add(now.count(), point); !status.ok()) return status;
+    const auto failed = [&](const Output& output) {
+      const absl::Status status = output.sink->Add(now.count(), point);
+      if (!status.ok()) {
+        spdlog::error("{}: {}; the learning curve ends here", output.flag,
+                      std::string(status.message()));
+      }
+      return !status.ok();
+    };
+    outputs_.erase(std::remove_if(outputs_.begin(), outputs_.end(), failed), outputs_.end());
   }
-  return absl::OkStatus();
 }
 
 }  // namespace pawl

@@ -5,22 +5,29 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "client_lib/base/clock.h"
 #include "client_lib/daemon/background_thread.h"
 #include "scheduler/curve/curve.h"
-#include "scheduler/curve/event_file.h"
+#include "scheduler/curve/curve_sink.h"
 
 namespace pawl {
 
-// Reads the status repeatedly on its own thread, and appends what is new to the file. A failed
-// write is logged, and ends the recording: the job continues. Thread-safe.
+// Reads the status repeatedly on its own thread, and appends what is new to the files. A failed
+// write is logged, and ends the recording in that file: the job continues. Thread-safe.
 class CurveRecorder {
  public:
+  // A file, and the flag that names it.
+  struct Output {
+    std::string flag;
+    std::unique_ptr<CurveSink> sink;
+  };
   // Called by the constructor, then by the recorder's thread, without locks.
   using ReadStatus = std::function<GetStatusResponse()>;
 
-  CurveRecorder(std::unique_ptr<EventFile> file, ReadStatus status,
+  CurveRecorder(std::vector<Output> outputs, ReadStatus status,
                 MonotonicDuration interval = std::chrono::seconds(2));
   // The destructor waits for the write in progress without a deadline: see Stop.
   CurveRecorder(const CurveRecorder&) = delete;
@@ -32,12 +39,12 @@ class CurveRecorder {
 
  private:
   void Run();
-  absl::Status Record();
+  void Record();
 
-  const std::unique_ptr<EventFile> file_;
   const ReadStatus status_;
   const MonotonicDuration interval_;
   // Used by the thread alone, once it runs.
+  std::vector<Output> outputs_;
   Curve curve_;
 
   // Last: its destructor waits for a thread that uses the other members.

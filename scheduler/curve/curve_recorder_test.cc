@@ -8,6 +8,7 @@
 #include "client_lib/base/env.h"
 #include "client_lib/base/mutex.h"
 #include "gtest/gtest.h"
+#include "scheduler/curve/event_file.h"
 
 namespace pawl {
 namespace {
@@ -19,6 +20,12 @@ std::string ContentOf(const std::string& folder) {
   return text.str();
 }
 
+std::vector<CurveRecorder::Output> OutputsOf(std::unique_ptr<CurveSink> sink) {
+  std::vector<CurveRecorder::Output> outputs;
+  outputs.push_back({"--tensorboard_dir", std::move(sink)});
+  return outputs;
+}
+
 TEST(CurveRecorderTest, LastPointsAreWrittenBeforeItStops) {
   const std::string folder = testing::TempDir() + "/curve_recorder";
   auto file = EventFile::Create(Env::Real(), folder, 1, "test");
@@ -26,7 +33,7 @@ TEST(CurveRecorderTest, LastPointsAreWrittenBeforeItStops) {
   Mutex mu;
   GetStatusResponse status;
   CurveRecorder recorder(
-      *std::move(file),
+      OutputsOf(*std::move(file)),
       [&] {
         MutexLock lock(mu);
         return status;
@@ -46,7 +53,7 @@ TEST(CurveRecorderTest, PointsAreWrittenWhileTheJobRuns) {
   ASSERT_TRUE(file.ok()) << file.status();
   std::atomic<uint64_t> steps = 0;
   const CurveRecorder recorder(
-      *std::move(file),
+      OutputsOf(*std::move(file)),
       [&] {
         GetStatusResponse status;
         status.set_steps(steps++);
@@ -56,6 +63,30 @@ TEST(CurveRecorderTest, PointsAreWrittenWhileTheJobRuns) {
   const MonotonicTime deadline = Clock::Real().Now() + std::chrono::seconds(30);
   while (ContentOf(folder).find("tables/rows") == std::string::npos)
     ASSERT_LT(Clock::Real().Now(), deadline);
+}
+
+class FailingSink : public CurveSink {
+ public:
+  absl::Status Add(double, const CurvePoint&) override { return absl::DataLossError("full"); }
+};
+
+TEST(CurveRecorderTest, FailureOfAFileDoesNotEndTheOthers) {
+  const std::string folder = testing::TempDir() + "/curve_failing";
+  auto file = EventFile::Create(Env::Real(), folder, 1, "test");
+  ASSERT_TRUE(file.ok()) << file.status();
+  std::vector<CurveRecorder::Output> outputs = OutputsOf(std::make_unique<FailingSink>());
+  outputs.push_back({"--curve_file", *std::move(file)});
+  std::atomic<uint64_t> steps = 0;
+  CurveRecorder recorder(
+      std::move(outputs),
+      [&] {
+        GetStatusResponse status;
+        status.set_steps(steps++);
+        return status;
+      },
+      std::chrono::hours(1));
+  EXPECT_TRUE(recorder.Stop(Clock::Real().Now() + std::chrono::seconds(30)));
+  EXPECT_NE(ContentOf(folder).find("tables/rows"), std::string::npos);
 }
 
 }  // namespace

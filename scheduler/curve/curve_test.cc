@@ -14,6 +14,7 @@ GetStatusResponse StatusAt(uint64_t steps, uint64_t samples, double train_s) {
   status.set_samples(samples);
   status.set_train_s(train_s);
   status.set_loss(0.5);
+  status.set_learning_rate(0.125);
   status.mutable_counters()->set_rows(7);
   return status;
 }
@@ -36,8 +37,12 @@ TEST(CurveTest, TrainingHasAPointOnceStepsHaveEnded) {
   const std::vector<CurvePoint> points = curve.Next(StatusAt(12, 1600, 4));
   ASSERT_EQ(points.size(), 1u);
   EXPECT_EQ(points[0].step, 12u);
+  EXPECT_EQ(points[0].samples, 1600u);
+  EXPECT_EQ(points[0].train_s, 4);
+  EXPECT_FALSE(points[0].is_evaluation);
   EXPECT_EQ(ValuesOf(points[0]), (Values{{"train/loss", 0.5},
                                          {"train/samples_per_s", 300},
+                                         {"train/learning_rate", 0.125},
                                          {"train/staleness_max", 0},
                                          {"tables/rows", 7},
                                          {"tables/parameter_bytes", 0}}));
@@ -50,11 +55,25 @@ TEST(CurveTest, EachEvaluationHasOnePoint) {
   Curve curve(status);
   AddEvaluation(status, 2, 10, 0.7);
   AddEvaluation(status, 3, 15, 0.8);
+  EvaluationResult& latest = *status.mutable_evaluations(2);
+  latest.set_unix_ms(1700000000250);
+  latest.set_train_s(2.5);
+  latest.set_trained_samples(1500);
+  latest.set_calibration(1.25);
+  latest.set_auc_error_max(0.001);
   const std::vector<CurvePoint> points = curve.Next(status);
   ASSERT_EQ(points.size(), 2u);
   EXPECT_EQ(points[0].step, 10u);
   EXPECT_EQ(ValuesOf(points[0]), (Values{{"eval/auc", 0.7}, {"eval/logloss", 0.25}}));
   EXPECT_EQ(points[1].step, 15u);
+  EXPECT_TRUE(points[1].is_evaluation);
+  EXPECT_EQ(points[1].samples, 1500u);
+  EXPECT_EQ(points[1].train_s, 2.5);
+  EXPECT_EQ(points[1].unix_s, 1700000000.25);
+  EXPECT_EQ(ValuesOf(points[1]), (Values{{"eval/auc", 0.8},
+                                         {"eval/logloss", 0.25},
+                                         {"eval/calibration", 1.25},
+                                         {"eval/auc_error_max", 0.001}}));
   // A job that continues another one may use its last number again.
   AddEvaluation(status, 3, 20, 0.9);
   EXPECT_EQ(curve.Next(status).size(), 1u);

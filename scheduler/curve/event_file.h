@@ -8,14 +8,14 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client_lib/base/env.h"
-#include "scheduler/curve/curve.h"
+#include "scheduler/curve/curve_sink.h"
 
 namespace pawl {
 
 // Each event is a record of TensorFlow's TFRecord format: its length as uint64, the masked CRC32C
 // of that, the event, and the masked CRC32C of it, integers little-endian
 // (https://www.tensorflow.org/tutorials/load_data/tfrecord). Not thread-safe.
-class EventFile {
+class EventFile : public CurveSink {
  public:
   // Creates `folder` if its parent exists, and in it the file
   // events.out.tfevents.SECONDS.`suffix`. Errors: those of FileError.
@@ -23,8 +23,7 @@ class EventFile {
                                                            double unix_s,
                                                            const std::string& suffix);
 
-  // Written at once, and not synced.
-  absl::Status Add(double unix_s, const CurvePoint& point);
+  absl::Status Add(double unix_s, const CurvePoint& point) override;
 
  private:
   explicit EventFile(std::unique_ptr<WritableFile> file) : file_(std::move(file)) {}

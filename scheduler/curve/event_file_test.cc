@@ -42,7 +42,10 @@ TEST(EventFileTest, PointsAreRecordsOfTensorFlow) {
   const std::string folder = testing::TempDir() + "/event_file";
   auto file = EventFile::Create(Env::Real(), folder, 1700000000.25, "host.7");
   ASSERT_TRUE(file.ok()) << file.status();
-  ASSERT_TRUE((*file)->Add(1700000005, {12, {{"tables/rows", 0}, {"eval/auc", 0.75}}}).ok());
+  CurvePoint point;
+  point.step = 12;
+  point.values = {{"tables/rows", 0}, {"eval/auc", 0.75}};
+  ASSERT_TRUE((*file)->Add(1700000005, point).ok());
   const auto events = ReadEvents(folder + "/events.out.tfevents.1700000000.host.7");
   ASSERT_EQ(events.size(), 2u);
   EXPECT_EQ(events[0].file_version(), "brain.Event:2");

@@ -5,9 +5,17 @@
 #include "scheduler/job/coordinator.h"
 #include "scheduler/routing/routing.h"
 #include "scheduler/status/server_counters.h"
+#include "server/optimizer/learning_rate.h"
 #include "spdlog/spdlog.h"
 
 namespace pawl {
+namespace {
+
+double RateAt(const Optimizer& optimizer, uint64_t step) {
+  return LearningRate(BaseRateOf(optimizer), optimizer.schedule()).At(step);
+}
+
+}  // namespace
 
 absl::StatusOr<GetStatusResponse> Coordinator::GetStatus(const GetStatusRequest& request) {
   MutexLock lock(mu_);
@@ -61,6 +69,12 @@ GetStatusResponse Coordinator::Status() const {
   }
   if (ranks_hosted > 0) status.set_loss(loss_sum / ranks_hosted);
   ranks_.AddProgress(membership_, status);
+  if (options_.job.has_model()) {
+    status.set_learning_rate(RateAt(options_.job.optimizer(), status.steps()));
+    if (options_.job.has_sparse_optimizer()) {
+      status.set_sparse_learning_rate(RateAt(options_.job.sparse_optimizer(), status.steps()));
+    }
+  }
   *status.mutable_moves() = director_.Moves(now);
   // The nodes have not been told the newest placement yet.
   if (published_.routing == nullptr || published_epoch != director_.epoch())

@@ -240,6 +240,35 @@ TEST_F(CoordinatorTest, CancelledCallIsAnsweredOnce) {
   Join(SERVER_ROLE);
 }
 
+TEST_F(CoordinatorTest, StatusHasTheScheduledLearningRates) {
+  Begin(absl::StrCat(kTraining,
+                     "sparse_optimizer { adagrad { learning_rate: 0.5 } "
+                     "schedule { polynomial { total_steps: 4 } } }"),
+        1, 1);
+  EXPECT_EQ(Status().learning_rate(), 0.1f);
+  EXPECT_EQ(Status().sparse_learning_rate(), 0.5);
+}
+
+TEST_F(CoordinatorTest, EvaluationHasItsTime) {
+  Begin(kTraining, 1, 1,
+        [](Coordinator::Options& options) { options.unix_ms = [] { return uint64_t{1234567}; }; });
+  Join(SERVER_ROLE);
+  const RegisterResponse worker = Join(WORKER_ROLE);
+  EXPECT_FALSE(Status().has_sparse_learning_rate());
+  clock_.Advance(std::chrono::milliseconds(500));
+  for (uint32_t rank = 0; rank < 4; ++rank) Report(worker, rank, 1, true);
+  ASSERT_EQ(Status().evaluations_size(), 1);
+  const EvaluationResult result = Status().evaluations(0);
+  EXPECT_EQ(result.unix_ms(), 1234567u);
+  EXPECT_EQ(result.train_s(), Status().train_s());
+  EXPECT_EQ(result.trained_samples(), Status().samples());
+  EXPECT_GT(result.calibration_bins_size(), 0);
+  for (uint32_t rank = 0; rank < 4; ++rank) Report(worker, rank, 2, true);
+  ASSERT_EQ(Status().evaluations_size(), 2);
+  EXPECT_EQ(Status().evaluations(0).calibration_bins_size(), 0) << "only the latest has bins";
+  EXPECT_GT(Status().evaluations(1).calibration_bins_size(), 0);
+}
+
 TEST_F(CoordinatorTest, EvaluationAnswersAllRanksWithOneResult) {
   Begin(kTraining, 1, 1);
   Join(SERVER_ROLE);

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client_lib/evaluation/evaluation_scores.h"
 #include "client_lib/security/ticket.h"
 #include "scheduler/job/coordinator.h"
 #include "scheduler/job/coordinator_section.h"
@@ -17,12 +18,14 @@ namespace {
 std::string EvaluationText(const EvaluationResult& result) {
   std::string text = absl::StrCat("evaluation ", result.evaluation(), " at step ", result.step(),
                                   ", ", result.samples(), " samples:");
-  if (result.has_auc()) absl::StrAppend(&text, absl::StrFormat(" auc %.5f", result.auc()));
-  if (result.has_logloss())
-    absl::StrAppend(&text, absl::StrFormat(" logloss %.5f", result.logloss()));
-  if (result.has_accuracy())
-    absl::StrAppend(&text, absl::StrFormat(" accuracy %.5f", result.accuracy()));
-  if (result.has_rmse()) absl::StrAppend(&text, absl::StrFormat(" rmse %.5f", result.rmse()));
+  for (const EvaluationScore& score : ScoresOf(result))
+    absl::StrAppend(&text, absl::StrFormat(" %s %.5f", score.name, score.value));
+  if (result.has_auc_error_max()) {
+    absl::StrAppend(&text,
+                    absl::StrFormat(" (auc of rounded scores, exact to %.2g; more samples than "
+                                    "evaluation.max_exact_samples)",
+                                    result.auc_error_max()));
+  }
   return text;
 }
 
@@ -153,9 +156,12 @@ Ticket Coordinator::ReportEvaluation(const ReportEvaluationRequest& request,
 
 void Coordinator::ComputeAndJudge(const EvaluationInput& input, Loss loss) {
   // Without the lock: sorting millions of scores takes seconds, and heartbeats must not wait.
-  const EvaluationResult result = ComputeEvaluation(input, loss);
+  EvaluationResult result = ComputeEvaluation(input, loss);
   Section section(*this);
   if (state_.ended()) return;
+  if (options_.unix_ms != nullptr) result.set_unix_ms(options_.unix_ms());
+  result.set_train_s(state_.TrainSeconds(clock_.Now()));
+  result.set_trained_samples(Status().samples());
   spdlog::info("{}", EvaluationText(result));
   const EarlyStoppingPolicy::Decision decision = evaluations_.Observe(result);
   if (decision.stop) spdlog::info("early stopping after evaluation {}", result.evaluation());

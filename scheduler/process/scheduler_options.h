@@ -29,6 +29,7 @@ struct SchedulerOptions {
   // Serves them over HTTP to everyone, although there are certificates.
   bool insecure_metrics = false;
   std::string tensorboard_dir;
+  std::string curve_file;
   SecurityOptions security;
   std::string etcd_tls_dir;
   std::vector<std::string> checkpoint_roots;

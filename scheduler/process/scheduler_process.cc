@@ -18,6 +18,8 @@
 #include "client_lib/base/status_macros.h"
 #include "client_lib/daemon/node_file.h"
 #include "grpcpp/grpcpp.h"
+#include "scheduler/curve/curve_file.h"
+#include "scheduler/curve/event_file.h"
 #include "scheduler/process/end_deadline.h"
 #include "scheduler/startup/rebuild.h"
 #include "scheduler/startup/rebuild_listener.h"
@@ -359,12 +361,22 @@ absl::Status SchedulerProcess::StartMetrics() {
 }
 
 absl::Status SchedulerProcess::StartCurve() {
-  if (options_.tensorboard_dir.empty()) return absl::OkStatus();
-  const std::chrono::duration<double> now = std::chrono::system_clock::now().time_since_epoch();
-  absl::StatusOr<std::unique_ptr<EventFile>> file = EventFile::Create(
-      Env::Real(), options_.tensorboard_dir, now.count(), absl::StrCat("pawl.", getpid()));
-  PAWL_RETURN_IF_ERROR(Annotate(file.status(), "--tensorboard_dir"));
-  curve_ = std::make_unique<CurveRecorder>(*std::move(file), [this] {
+  std::vector<CurveRecorder::Output> outputs;
+  if (!options_.tensorboard_dir.empty()) {
+    const std::chrono::duration<double> now = std::chrono::system_clock::now().time_since_epoch();
+    absl::StatusOr<std::unique_ptr<EventFile>> events = EventFile::Create(
+        Env::Real(), options_.tensorboard_dir, now.count(), absl::StrCat("pawl.", getpid()));
+    PAWL_RETURN_IF_ERROR(Annotate(events.status(), "--tensorboard_dir"));
+    outputs.push_back({"--tensorboard_dir", *std::move(events)});
+  }
+  if (!options_.curve_file.empty()) {
+    absl::StatusOr<std::unique_ptr<CurveFile>> lines =
+        CurveFile::Open(Env::Real(), options_.curve_file, /*continues=*/restored_.has_value());
+    PAWL_RETURN_IF_ERROR(Annotate(lines.status(), "--curve_file"));
+    outputs.push_back({"--curve_file", *std::move(lines)});
+  }
+  if (outputs.empty()) return absl::OkStatus();
+  curve_ = std::make_unique<CurveRecorder>(std::move(outputs), [this] {
     absl::StatusOr<GetStatusResponse> status = coordinator_->GetStatus(GetStatusRequest());
     return status.ok() ? *std::move(status) : GetStatusResponse();
   });
@@ -453,7 +465,7 @@ int SchedulerProcess::ShutDown() {
     Exit(code);
   }
   if (curve_hangs) {
-    spdlog::warn("--tensorboard_dir={} seems to hang", options_.tensorboard_dir);
+    spdlog::warn("the file of --tensorboard_dir or --curve_file seems to hang");
     Exit(code);
   }
   curve_ = nullptr;

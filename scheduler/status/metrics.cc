@@ -3,6 +3,8 @@
 #include <string>
 #include <utility>
 
+#include "client_lib/evaluation/evaluation_scores.h"
+
 namespace pawl {
 namespace {
 
@@ -127,6 +129,30 @@ void AddWorker(const NodeStatus& node, Families& families) {
                    node.worker().waiting_s(), worker);
 }
 
+void AddCurve(const GetStatusResponse& status, Families& families) {
+  // 0: the workers do not report it.
+  if (status.loss() != 0)
+    families.Gauge("pawl_loss", "Mean training loss of the latest steps.", status.loss());
+  if (status.has_learning_rate()) {
+    families.Gauge("pawl_learning_rate", "Present learning rate.", status.learning_rate(),
+                   {{"optimizer", "optimizer"}});
+  }
+  if (status.has_sparse_learning_rate()) {
+    families.Gauge("pawl_learning_rate", "Present learning rate.", status.sparse_learning_rate(),
+                   {{"optimizer", "sparse_optimizer"}});
+  }
+  families.Gauge("pawl_staleness_max_steps", "Largest staleness of an applied gradient.",
+                 static_cast<double>(status.counters().staleness_max()));
+  if (status.evaluations().empty()) return;
+  const EvaluationResult& latest = *status.evaluations().rbegin();
+  families.Gauge("pawl_evaluation_step", "Steps before the latest evaluation.",
+                 static_cast<double>(latest.step()));
+  for (const EvaluationScore& score : ScoresOf(latest)) {
+    families.Gauge("pawl_evaluation_score", "Scores of the latest evaluation.", score.value,
+                   {{"score", score.name}});
+  }
+}
+
 }  // namespace
 
 std::vector<prometheus::MetricFamily> Metrics(const GetStatusResponse& status,
@@ -144,6 +170,7 @@ std::vector<prometheus::MetricFamily> Metrics(const GetStatusResponse& status,
                    static_cast<double>(status.samples()));
   families.Gauge("pawl_steps", "Steps completed by all logical workers.",
                  static_cast<double>(status.steps()));
+  AddCurve(status, families);
   std::map<std::string, int> servers = {{"active", 0}, {"standby", 0}, {"draining", 0}};
   std::map<std::string, int> workers = servers;
   for (const NodeStatus& node : status.nodes()) {

@@ -1,29 +1,12 @@
 #include "scheduler/status/metrics_file.h"
 
-#include <cmath>
-
 #include "nlohmann/json.hpp"
 #include "scheduler/status/digest.h"
+#include "scheduler/status/evaluation_json.h"
 
 namespace pawl {
-namespace {
 
 using Json = nlohmann::ordered_json;
-
-// JSON has no infinities and no NaN.
-Json Number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
-
-Json EvaluationJson(const EvaluationResult& result) {
-  Json json = {
-      {"evaluation", result.evaluation()}, {"step", result.step()}, {"samples", result.samples()}};
-  if (result.has_auc()) json["auc"] = Number(result.auc());
-  if (result.has_logloss()) json["logloss"] = Number(result.logloss());
-  if (result.has_accuracy()) json["accuracy"] = Number(result.accuracy());
-  if (result.has_rmse()) json["rmse"] = Number(result.rmse());
-  return json;
-}
-
-}  // namespace
 
 std::string MetricsJson(const JobReport& report) {
   const GetStatusResponse& status = report.status;
@@ -36,11 +19,11 @@ std::string MetricsJson(const JobReport& report) {
   json["logical_workers"] = status.job().logical_workers();
   json["steps"] = status.steps();
   json["samples"] = status.samples();
-  json["wall_s"] = Number(status.train_s());
+  json["wall_s"] = JsonNumber(status.train_s());
   json["samples_per_s"] = status.train_s() > 0
-                              ? Number(static_cast<double>(status.samples()) / status.train_s())
+                              ? JsonNumber(static_cast<double>(status.samples()) / status.train_s())
                               : Json(0.0);
-  json["loss"] = Number(status.loss());
+  json["loss"] = JsonNumber(status.loss());
   json["eval"] =
       report.evaluation.has_value() ? EvaluationJson(*report.evaluation) : Json::object();
   json["evaluations"] = Json::array();

@@ -20,11 +20,11 @@ struct JobReport {
 };
 
 // A JSON object with the keys job, mode, state, servers, workers, logical_workers, steps, samples,
-// wall_s, samples_per_s, eval {evaluation, step, samples, and auc, logloss, accuracy, rmse as they
-// apply}, evaluations (a list of the same), digest (8 hexadecimal digits; null unless the job
-// completed), pushes_applied, pushes_deduplicated, pushes_late, staleness_max, rows,
-// parameter_bytes, loss, end_checkpoint (the folder of the final checkpoint) or
-// end_checkpoint_failure if the job has a checkpoint folder, and failure if the job failed.
+// wall_s, samples_per_s, eval (EvaluationJson, or an empty object), evaluations (a list of the
+// same), digest (8 hexadecimal digits; null unless the job completed), pushes_applied,
+// pushes_deduplicated, pushes_late, staleness_max, rows, parameter_bytes, loss, end_checkpoint (the
+// folder of the final checkpoint) or end_checkpoint_failure if the job has a checkpoint folder, and
+// failure if the job failed.
 std::string MetricsJson(const JobReport& report);
 
 }  // namespace pawl

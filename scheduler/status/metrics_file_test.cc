@@ -29,6 +29,37 @@ JobReport Completed() {
   return report;
 }
 
+TEST(MetricsFileTest, EvaluationHasItsTimeAndItsCalibration) {
+  JobReport report = Completed();
+  EvaluationResult& result = *report.evaluation;
+  result.set_unix_ms(1700000000250);
+  result.set_train_s(2.5);
+  result.set_trained_samples(1500);
+  result.set_normalized_entropy(0.875);
+  result.set_calibration(std::nan(""));
+  result.set_auc_error_max(0.001);
+  result.set_gauc(0.625);
+  result.set_groups(3);
+  result.set_group_samples(40);
+  CalibrationBin& bin = *result.add_calibration_bins();
+  bin.set_samples(12);
+  bin.set_mean_prediction(0.25);
+  bin.set_mean_label(0.5);
+  const auto eval = nlohmann::json::parse(MetricsJson(report))["eval"];
+  EXPECT_EQ(eval["time"], 1700000000.25);
+  EXPECT_EQ(eval["train_s"], 2.5);
+  EXPECT_EQ(eval["trained_samples"], 1500);
+  EXPECT_EQ(eval["normalized_entropy"], 0.875);
+  EXPECT_TRUE(eval["calibration"].is_null());
+  EXPECT_EQ(eval["auc_error_max"], 0.001);
+  EXPECT_EQ(eval["gauc"], 0.625);
+  EXPECT_EQ(eval["groups"], 3);
+  EXPECT_EQ(eval["group_samples"], 40);
+  EXPECT_EQ(
+      eval["calibration_bins"],
+      nlohmann::json::parse(R"([{"samples": 12, "mean_prediction": 0.25, "mean_label": 0.5}])"));
+}
+
 TEST(MetricsFileTest, FileHoldsTheFiguresOfTheJob) {
   const auto json = nlohmann::json::parse(MetricsJson(Completed()));
   EXPECT_EQ(json["job"], "flights");

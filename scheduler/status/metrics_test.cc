@@ -98,6 +98,29 @@ TEST(MetricsTest, CertificatesOfDaemonsAreShown) {
   }
 }
 
+TEST(MetricsTest, LatestScoresAreGauges) {
+  GetStatusResponse status;
+  EXPECT_FALSE(absl::StrContains(Text(status), "pawl_evaluation_score"));
+  status.set_loss(0.5);
+  status.set_learning_rate(0.25);
+  status.set_sparse_learning_rate(0.125);
+  status.mutable_counters()->set_staleness_max(3);
+  status.add_evaluations()->set_auc(0.25);
+  EvaluationResult& latest = *status.add_evaluations();
+  latest.set_step(40);
+  latest.set_auc(0.75);
+  latest.set_normalized_entropy(0.875);
+  const std::string text = Text(status);
+  for (const char* const line :
+       {"pawl_loss 0.5", "pawl_learning_rate{optimizer=\"optimizer\"} 0.25",
+        "pawl_learning_rate{optimizer=\"sparse_optimizer\"} 0.125", "pawl_staleness_max_steps 3",
+        "pawl_evaluation_step 40", "pawl_evaluation_score{score=\"auc\"} 0.75",
+        "pawl_evaluation_score{score=\"normalized_entropy\"} 0.875"}) {
+    EXPECT_TRUE(HasLine(text, line)) << line << "\n" << text;
+  }
+  EXPECT_FALSE(absl::StrContains(text, "score=\"rmse\"")) << text;
+}
+
 TEST(MetricsTest, DamagedCheckpointFilesAreCounted) {
   const std::string text = Text(GetStatusResponse(), {}, {.damaged = 3, .replaced = 2});
   EXPECT_TRUE(HasLine(text, "pawl_checkpoint_files_damaged_total 3")) << text;

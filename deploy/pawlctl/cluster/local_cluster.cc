@@ -189,7 +189,8 @@ absl::Status LocalCluster::StartScheduler(const std::vector<std::string>& more_f
                                     absl::StrCat("--workers=", workers_),
                                     absl::StrCat("--lease_ms=", kLeaseMs),
                                     absl::StrCat("--address_file=", out_.address_file()),
-                                    absl::StrCat("--tensorboard_dir=", out_.tensorboard())};
+                                    absl::StrCat("--tensorboard_dir=", out_.tensorboard()),
+                                    absl::StrCat("--curve_file=", out_.curve_file())};
   flags.insert(flags.end(), more_flags.begin(), more_flags.end());
   if (tls_) flags.push_back(absl::StrCat("--tls_dir=", out_.tls("scheduler")));
   return Start({"scheduler", programs_.scheduler, std::move(flags), ""});

@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 constexpr absl::string_view kLockName = ".pawlctl-run";
 // The files of a run, which the next run removes.
 constexpr const char* kMade[] = {"job.pbtxt", "scheduler.addr", "metrics.json", "logs", "data",
-                                 "tls",       "tensorboard"};
+                                 "tls",       "tensorboard",    "curve.jsonl"};
 
 absl::Status FileError(absl::string_view what, const std::string& path, int error) {
   return absl::ErrnoToStatus(

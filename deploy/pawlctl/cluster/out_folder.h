@@ -20,6 +20,7 @@ namespace pawl {
 //   data/            the processes' own folders
 //   tls/ROLE/        with --tls: the --tls_dir of processes with that role
 //   tensorboard/     the learning curve, while the job runs: tensorboard --logdir=OUT/tensorboard
+//   curve.jsonl      the same as JSON lines (scheduler/curve/curve_file.h)
 //   metrics.json     the result, after the end of the job
 class OutFolder {
  public:
@@ -35,6 +36,7 @@ class OutFolder {
   std::string job_file() const { return path_ + "/job.pbtxt"; }
   std::string address_file() const { return path_ + "/scheduler.addr"; }
   std::string tensorboard() const { return path_ + "/tensorboard"; }
+  std::string curve_file() const { return path_ + "/curve.jsonl"; }
   std::string metrics_file() const { return path_ + "/metrics.json"; }
   std::string log(absl::string_view node) const;
   // Created by the process itself.

@@ -2,35 +2,25 @@
 
 #include <algorithm>
 #include <cmath>
-#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "client_lib/evaluation/evaluation_scores.h"
 
 namespace pawl {
 namespace {
 
-// The evaluation's value of the job's metric, or of the first metric that it has.
-std::pair<std::string, std::optional<double>> MetricOf(const Job& job,
-                                                       const EvaluationResult& result) {
-  const std::vector<std::pair<Metric, std::pair<std::string, std::optional<double>>>> all = {
-      {AUC, {"auc", result.has_auc() ? std::optional(result.auc()) : std::nullopt}},
-      {ACCURACY,
-       {"accuracy", result.has_accuracy() ? std::optional(result.accuracy()) : std::nullopt}},
-      {RMSE, {"rmse", result.has_rmse() ? std::optional(result.rmse()) : std::nullopt}},
-      {LOGLOSS, {"logloss", result.has_logloss() ? std::optional(result.logloss()) : std::nullopt}},
-  };
-  const Metric wanted = job.evaluation().early_stopping().metric();
-  for (const auto& [metric, named_value] : all) {
-    if (metric == wanted && named_value.second.has_value()) return named_value;
+// The score that early stopping compares, or the first that the evaluation has.
+std::optional<EvaluationScore> MainScore(const Job& job, const EvaluationResult& result) {
+  for (const Metric metric :
+       {job.evaluation().early_stopping().metric(), AUC, ACCURACY, RMSE, LOGLOSS}) {
+    const std::optional<EvaluationScore> score = ScoreOf(result, metric);
+    if (score.has_value()) return score;
   }
-  for (const auto& [metric, named_value] : all) {
-    if (named_value.second.has_value()) return named_value;
-  }
-  return {};
+  return std::nullopt;
 }
 
 }  // namespace
@@ -55,8 +45,12 @@ Progress ProgressMeter::Update(const GetStatusResponse& status, MonotonicTime no
   }
   if (status.samples() > 0) progress.loss = status.loss();
   if (!status.evaluations().empty()) {
-    std::tie(progress.metric, progress.metric_value) =
-        MetricOf(status.job(), *status.evaluations().rbegin());
+    const std::optional<EvaluationScore> score =
+        MainScore(status.job(), *status.evaluations().rbegin());
+    if (score.has_value()) {
+      progress.metric = score->name;
+      progress.metric_value = score->value;
+    }
   }
   progress.staleness_max = status.counters().staleness_max();
 

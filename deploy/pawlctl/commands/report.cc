@@ -12,8 +12,10 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
+#include "client_lib/evaluation/evaluation_scores.h"
 #include "deploy/pawlctl/cluster/progress.h"
 #include "deploy/pawlctl/commands/event_report.h"
+#include "scheduler/status/evaluation_json.h"
 
 namespace pawl {
 namespace {
@@ -59,25 +61,10 @@ Json CountersJson(const ServerCounters& counters) {
           {"catch_up_bytes_sent", counters.catch_up_bytes_sent()}};
 }
 
-Json EvaluationJson(const EvaluationResult& result) {
-  Json json = {
-      {"evaluation", result.evaluation()}, {"step", result.step()}, {"samples", result.samples()}};
-  if (result.has_auc()) json["auc"] = result.auc();
-  if (result.has_logloss()) json["logloss"] = result.logloss();
-  if (result.has_accuracy()) json["accuracy"] = result.accuracy();
-  if (result.has_rmse()) json["rmse"] = result.rmse();
-  return json;
-}
-
-std::string EvaluationText(const EvaluationResult& result) {
-  std::vector<std::string> parts;
-  if (result.has_auc()) parts.push_back(absl::StrCat("auc ", FormatValue(result.auc())));
-  if (result.has_logloss())
-    parts.push_back(absl::StrCat("logloss ", FormatValue(result.logloss())));
-  if (result.has_accuracy())
-    parts.push_back(absl::StrCat("accuracy ", FormatValue(result.accuracy())));
-  if (result.has_rmse()) parts.push_back(absl::StrCat("rmse ", FormatValue(result.rmse())));
-  return absl::StrCat(absl::StrJoin(parts, "  "), "  (after step ", result.step(), ")");
+// How good the predictions are as probabilities.
+bool IsOfProbabilities(const EvaluationScore& score) {
+  const absl::string_view name = score.name;
+  return name == "normalized_entropy" || name == "calibration";
 }
 
 // The numbers of partitions in which a server has each role.
@@ -284,6 +271,28 @@ std::string FormatTable(const std::vector<std::vector<std::string>>& rows) {
   return text;
 }
 
+std::string EvaluationText(const EvaluationResult& result) {
+  std::vector<std::string> parts;
+  for (const EvaluationScore& score : ScoresOf(result)) {
+    if (!IsOfProbabilities(score))
+      parts.push_back(absl::StrCat(score.name, " ", FormatValue(score.value)));
+  }
+  if (result.has_auc_error_max()) {
+    parts.push_back(absl::StrCat("(auc of rounded scores, exact to ",
+                                 FormatValue(result.auc_error_max()), ")"));
+  }
+  return absl::StrCat(absl::StrJoin(parts, "  "), "  (after step ", result.step(), ")");
+}
+
+std::string ProbabilitiesText(const EvaluationResult& result) {
+  std::vector<std::string> parts;
+  for (const EvaluationScore& score : ScoresOf(result)) {
+    if (IsOfProbabilities(score))
+      parts.push_back(absl::StrCat(score.name, " ", FormatValue(score.value)));
+  }
+  return absl::StrJoin(parts, "  ");
+}
+
 std::string StatusText(const GetStatusResponse& status, const RoutingTable* routing) {
   std::string text;
   const auto line = [&text](absl::string_view name, absl::string_view value) {
@@ -345,8 +354,12 @@ std::string StatusText(const GetStatusResponse& status, const RoutingTable* rout
                                   " samples/s"));
   }
   if (status.samples() > 0) line("loss", FormatValue(status.loss()));
-  if (!status.evaluations().empty())
-    line("evaluation", EvaluationText(*status.evaluations().rbegin()));
+  if (!status.evaluations().empty()) {
+    const EvaluationResult& latest = *status.evaluations().rbegin();
+    line("evaluation", EvaluationText(latest));
+    if (const std::string text = ProbabilitiesText(latest); !text.empty())
+      line("probabilities", text);
+  }
   line("staleness",
        absl::StrCat("at most ", status.counters().staleness_max(),
                     status.counters().pulls_beyond_bound() == 0

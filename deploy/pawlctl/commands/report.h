@@ -13,6 +13,11 @@ namespace pawl {
 // Aligns cells in columns, numbers to the right. The first row is the heading.
 std::string FormatTable(const std::vector<std::vector<std::string>>& rows);
 
+// "auc 0.7216  logloss 0.4603  (after step 610)"
+std::string EvaluationText(const EvaluationResult& result);
+// "normalized_entropy 0.9241  calibration 1.0032"; empty if it has neither.
+std::string ProbabilitiesText(const EvaluationResult& result);
+
 // `routing` may be null.
 std::string StatusText(const GetStatusResponse& status, const RoutingTable* routing = nullptr);
 nlohmann::ordered_json StatusJson(const GetStatusResponse& status,

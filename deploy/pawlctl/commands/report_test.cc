@@ -27,6 +27,10 @@ GetStatusResponse Status() {
   worker.add_logical_workers(2);
   status.add_evaluations()->set_auc(0.5);
   status.add_evaluations()->set_auc(0.72159);
+  status.mutable_evaluations(1)->set_gauc(0.65);
+  status.mutable_evaluations(1)->set_auc_error_max(0.0125);
+  status.mutable_evaluations(1)->set_normalized_entropy(0.925);
+  status.mutable_evaluations(1)->set_calibration(1.0625);
   status.set_digest(0xab);
   return status;
 }
@@ -40,8 +44,9 @@ TEST(ReportTest, ColumnsAreAligned) {
 
 TEST(ReportTest, StatusTextShowsFailureAndLatestEvaluation) {
   const std::string text = StatusText(Status());
-  for (const char* part : {"FAILED", "server-0 died", "1,220 of 2,440", "auc 0.7216",
-                           "0 servers, 1 workers", "000000ab"}) {
+  for (const char* part : {"FAILED", "server-0 died", "1,220 of 2,440", "auc 0.7216  gauc 0.6500",
+                           "rounded scores, exact to 0.0125", "normalized_entropy 0.9250",
+                           "calibration 1.0625", "0 servers, 1 workers", "000000ab"}) {
     EXPECT_TRUE(absl::StrContains(text, part)) << part << " is missing in\n" << text;
   }
   EXPECT_FALSE(absl::StrContains(text, "0.5"));

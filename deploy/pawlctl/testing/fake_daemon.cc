@@ -160,7 +160,12 @@ class FakeScheduler final : public Scheduler::Service {
       status_.set_samples(status_.samples() + 1000);
       status_.set_loss(0.5);
       status_.mutable_job()->set_epochs(2);
-      if (status_.evaluations().empty()) status_.add_evaluations()->set_auc(0.7216);
+      if (status_.evaluations().empty()) {
+        EvaluationResult& result = *status_.add_evaluations();
+        result.set_evaluation(1);
+        result.set_step(status_.steps());
+        result.set_auc(0.7216);
+      }
       const bool time_is_up = now - running_since_ >= kRunTime;
       if (time_is_up && (Fake("scheduler-dies") || (Fake("scheduler-dies-once") && dies_))) {
         std::cerr << "the disk is on fire" << std::endl;

@@ -1,0 +1,139 @@
+#include "deploy/pawlctl/commands/watch_command.h"
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/clock.h"
+#include "client_lib/process/signal_waiter.h"
+#include "deploy/pawlctl/cluster/progress.h"
+#include "deploy/pawlctl/commands/connection_flags.h"
+#include "deploy/pawlctl/commands/report.h"
+#include "deploy/pawlctl/console.h"
+#include "deploy/pawlctl/scheduler_connection.h"
+#include "scheduler/curve/curve.h"
+#include "scheduler/curve/curve_file.h"
+
+namespace pawl {
+namespace {
+
+struct WatchOptions {
+  ConnectionOptions connection;
+  MonotonicDuration interval = std::chrono::seconds(1);
+};
+
+// A scheduler that restarts, or a standby that takes over, answers again by then.
+constexpr std::chrono::seconds kMaxSilence{60};
+// Between two lines of progress without a terminal.
+constexpr std::chrono::seconds kLineInterval{10};
+
+bool HasEnded(JobState state) { return state == COMPLETED || state == FAILED || state == STOPPED; }
+
+// Prints what is new in each answer.
+class Watch {
+ public:
+  explicit Watch(const WatchOptions& options) : options_(options) {}
+
+  int Run() {
+    SignalWaiter signals;
+    SchedulerConnection scheduler(options_.connection.scheduler, *options_.connection.security);
+    const Clock& clock = Clock::Real();
+    std::optional<MonotonicTime> heard_at;
+    while (true) {
+      const absl::StatusOr<GetStatusResponse> status =
+          scheduler.GetStatus(options_.connection.timeout);
+      const MonotonicTime now = clock.Now();
+      if (status.ok()) {
+        heard_at = now;
+        Show(*status, now);
+        if (HasEnded(status->state())) return End(*status);
+      } else if (!heard_at.has_value() || ExitCodeOf(status.status()) != kExitUnreachable ||
+                 now - *heard_at > kMaxSilence) {
+        console_.Clear();
+        return ReportError(status.status());
+      } else {
+        console_.Draw("the scheduler does not answer; waiting for it");
+      }
+      if (const int signal = signals.Wait(options_.interval); signal != 0) {
+        console_.Clear();
+        return kExitSignal + signal;
+      }
+    }
+  }
+
+ private:
+  void Show(const GetStatusResponse& status, MonotonicTime now) {
+    // The first answer has the evaluations so far.
+    if (!curve_.has_value()) curve_.emplace(GetStatusResponse());
+    const std::chrono::duration<double> unix_s =
+        std::chrono::system_clock::now().time_since_epoch();
+    for (const CurvePoint& point : curve_->Next(status)) {
+      if (options_.connection.json) {
+        console_.Line(CurveLine(unix_s.count(), point));
+      } else if (point.is_evaluation) {
+        console_.Line(EvaluationLine(status, point.step));
+      }
+    }
+    if (options_.connection.json || HasEnded(status.state())) return;
+    const Progress progress = meter_.Update(status, now);
+    if (console_.is_terminal()) {
+      console_.Draw(FormatProgress(progress, console_.width()));
+    } else if (status.state() != state_ || now >= next_line_at_) {
+      console_.Line(FormatProgress(progress, console_.width()));
+      next_line_at_ = now + kLineInterval;
+    }
+    state_ = status.state();
+  }
+
+  static std::string EvaluationLine(const GetStatusResponse& status, uint64_t step) {
+    for (const EvaluationResult& result : status.evaluations()) {
+      if (result.step() != step) continue;
+      const std::string probabilities = ProbabilitiesText(result);
+      return absl::StrCat("evaluation  ", EvaluationText(result), probabilities.empty() ? "" : "  ",
+                          probabilities);
+    }
+    return "";
+  }
+
+  int End(const GetStatusResponse& status) {
+    if (options_.connection.json) return status.state() == COMPLETED ? kExitDone : kExitFailed;
+    console_.Line(absl::StrCat("job ", status.job().name(), ": ", JobState_Name(status.state()),
+                               " after ", FormatCount(status.steps()), " steps and ",
+                               FormatSeconds(status.train_s()), " of training",
+                               status.failure().empty() ? "" : ": ", status.failure()));
+    return status.state() == COMPLETED ? kExitDone : kExitFailed;
+  }
+
+  const WatchOptions& options_;
+  Console console_;
+  ProgressMeter meter_;
+  std::optional<Curve> curve_;
+  // Without a terminal: the state in the last line, and when the next one is due.
+  JobState state_ = JOB_STATE_UNSPECIFIED;
+  MonotonicTime next_line_at_;
+};
+
+}  // namespace
+
+void AddWatchCommand(CommandLine& line) {
+  const auto options = std::make_shared<WatchOptions>();
+  CLI::App& command = line.AddCommand(
+      "watch", "a running job's progress and evaluations as they happen",
+      "On a terminal, keeps a line of progress at the bottom, and prints each evaluation above\n"
+      "it; elsewhere prints a line of progress every ten seconds. --json prints the learning\n"
+      "curve from now on as JSON lines, like curve.jsonl of pawlctl run, after the evaluations\n"
+      "so far. Waits up to a minute for a scheduler that restarts. Exits with 0 when the job has\n"
+      "completed and with 1 if it failed or was stopped.\n"
+      "\n"
+      "  pawlctl watch --scheduler=10.0.0.1:7000\n"
+      "  PAWL_SCHEDULER=$(cat out/flights/scheduler.addr) pawlctl watch --json > curve.jsonl",
+      [options] { return Watch(*options).Run(); });
+  AddFlag(command, "--interval", "DURATION", options->interval,
+          "How often to ask the scheduler; default: 1s.");
+  AddConnectionFlags(command, options->connection);
+}
+
+}  // namespace pawl

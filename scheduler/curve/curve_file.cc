@@ -1,0 +1,51 @@
+#include "scheduler/curve/curve_file.h"
+
+#include <array>
+#include <cmath>
+
+#include "client_lib/base/status_macros.h"
+#include "nlohmann/json.hpp"
+
+namespace pawl {
+namespace {
+
+absl::Status Append(WritableFile& file, const std::string& text) {
+  const std::array<WritableFile::Fragment, 1> fragments = {
+      WritableFile::Fragment(text.data(), text.size())};
+  return file.Append(fragments);
+}
+
+}  // namespace
+
+std::string CurveLine(double unix_s, const CurvePoint& point) {
+  using Json = nlohmann::ordered_json;
+  Json json = {{"kind", point.is_evaluation ? "eval" : "train"},
+               {"time", point.unix_s > 0 ? point.unix_s : unix_s},
+               {"train_s", point.train_s},
+               {"step", point.step},
+               {"samples", point.samples}};
+  for (const auto& [tag, value] : point.values)
+    json[tag.substr(tag.rfind('/') + 1)] = std::isfinite(value) ? Json(value) : Json(nullptr);
+  return json.dump();
+}
+
+absl::StatusOr<std::unique_ptr<CurveFile>> CurveFile::Open(Env& env, const std::string& path,
+                                                           bool continues) {
+  if (continues) {
+    absl::StatusOr<std::unique_ptr<WritableFile>> file = env.OpenForAppend(path);
+    if (file.ok()) {
+      // Ends a line that the earlier process did not complete.
+      PAWL_RETURN_IF_ERROR(Append(**file, "\n"));
+      return std::unique_ptr<CurveFile>(new CurveFile(*std::move(file)));
+    }
+    if (!absl::IsNotFound(file.status())) return file.status();
+  }
+  PAWL_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, env.Create(path));
+  return std::unique_ptr<CurveFile>(new CurveFile(std::move(file)));
+}
+
+absl::Status CurveFile::Add(double unix_s, const CurvePoint& point) {
+  return Append(*file_, CurveLine(unix_s, point) + "\n");
+}
+
+}  // namespace pawl
