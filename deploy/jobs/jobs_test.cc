@@ -71,7 +71,7 @@ TEST(JobsTest, CriteoJobReadsCriteoLines) {
 TEST(JobsTest, FashionMnistJobHasPublishedNetwork) {
   const Job job = ReadJob("fashion-mnist");
   EXPECT_EQ(job.name(), "fashion-mnist");
-  EXPECT_TRUE(ValidateData(job.data()).ok());
+  EXPECT_TRUE(CheckDataSettings(job.data()).ok());
   EXPECT_EQ(job.model().mlp().classes(), 10u);
   ASSERT_EQ(job.model().mlp().hidden_size(), 2);
   EXPECT_EQ(job.model().mlp().hidden(0), 256u);
