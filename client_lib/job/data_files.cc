@@ -19,7 +19,7 @@ namespace {
 // Whether a folder or glob stands for the file of this name.
 bool IsDataFile(absl::string_view name, DataFormat format) {
   if (absl::StartsWith(name, ".") || absl::StartsWith(name, "_") ||
-      absl::EndsWith(name, kDataIndexSuffix)) {
+      absl::EndsWith(name, kDataIndexSuffix) || absl::EndsWith(name, kUnfinishedIndexSuffix)) {
     return false;
   }
   return format != IDX || absl::StrContains(name, "images-idx3");

@@ -13,6 +13,8 @@ namespace pawl {
 
 // The end of the names of indexes of data files, which may lie beside the data.
 inline constexpr char kDataIndexSuffix[] = ".pawlindex";
+// The same for an index that a process is writing.
+inline constexpr char kUnfinishedIndexSuffix[] = ".pawlindex.tmp";
 
 // Replaces folders and globs in `paths`, the job's field `field`, by the files that they stand for,
 // as Data.train says. An existing file is taken even if its name looks like a glob. For IDX,

@@ -21,8 +21,9 @@ class DataFilesTest : public ::testing::Test {
     folder_ = std::filesystem::path(std::getenv("TEST_TMPDIR")) /
               testing::UnitTest::GetInstance()->current_test_info()->name();
     std::filesystem::create_directories(folder_ / "sub");
-    for (const char* name : {"b.csv", "a.csv", "a.csv.pawlindex", ".hidden", "_SUCCESS", "x[1].csv",
-                             "c.gz", "sub/d.csv", "n-images-idx3", "n-labels-idx1"}) {
+    for (const char* name :
+         {"b.csv", "a.csv", "a.csv.pawlindex", "b.csv.pawlindex.tmp", ".hidden", "_SUCCESS",
+          "x[1].csv", "c.gz", "sub/d.csv", "n-images-idx3", "n-labels-idx1"}) {
       std::ofstream(folder_ / name) << "x";
     }
   }
