@@ -388,6 +388,7 @@ model { logistic_regression {} } optimizer { adagrad { learning_rate: 0.1 } }
             "--set=evaluation.early_stopping.patience=1",
             "--set=evaluation.early_stopping.metric=LOGLOSS",
             "--set=optimizer.adagrad.learning_rate=3",
+            "--set=optimizer.adagrad.initial_accumulator=0.1",
             "--set=checkpoint.every_steps=8",
         )
         self.assertLess(metrics["eval"]["step"], metrics["steps"])

@@ -211,7 +211,7 @@ TEST(DatasetTest, SamplesOfAGroupGoToOneRank) {
   ASSERT_TRUE(dataset.ok()) << dataset.status();
   std::map<uint64_t, std::set<uint32_t>> ranks_of_group;
   std::vector<uint64_t> all;
-  BatchAssembler assembler(**dataset);
+  BatchAssembler assembler((*dataset)->store());
   for (uint32_t rank = 0; rank < 3; ++rank) {
     const std::vector<uint64_t> samples = (*dataset)->SamplesOfGroups(1, rank, 3);
     EXPECT_TRUE(std::is_sorted(samples.begin(), samples.end()));

@@ -22,18 +22,22 @@ TableSpec MakeSpec(uint32_t id) {
   spec.mutable_initializer()->mutable_normal()->set_stddev(0.1f);
   Optimizer& optimizer = *spec.mutable_optimizer();
   constexpr float kRate = 0.1f;
+  // As in the stored snapshots of the tests.
+  constexpr float kInitialAccumulator = 0.1f;
   switch ((id - 1) % 8) {
     case 0:
       optimizer.mutable_adam()->set_learning_rate(kRate);
       break;
     case 1:
       optimizer.mutable_rowwise_adagrad()->set_learning_rate(kRate);
+      optimizer.mutable_rowwise_adagrad()->set_initial_accumulator(kInitialAccumulator);
       break;
     case 2:
       optimizer.mutable_momentum()->set_learning_rate(kRate);
       break;
     case 3:
       optimizer.mutable_adagrad()->set_learning_rate(kRate);
+      optimizer.mutable_adagrad()->set_initial_accumulator(kInitialAccumulator);
       break;
     case 4:
       optimizer.mutable_rmsprop()->set_learning_rate(kRate);
