@@ -61,10 +61,11 @@ void AddSecurity(const SecurityReport& security, const std::string& node, Famili
   families.Counter("pawl_refused_calls_total",
                    "Calls refused because of the caller's certificate or token.",
                    number(security.refused_calls()), labels);
-  families.Counter("pawl_closed_connections_total",
-                   "Connections closed because of what they cost the process, and new ones of their "
-                   "excluded peers.",
-                   number(security.closed_connections()), labels);
+  families.Counter(
+      "pawl_closed_connections_total",
+      "Connections closed because of what they cost the process, and new ones of their "
+      "excluded peers.",
+      number(security.closed_connections()), labels);
   families.Counter("pawl_delayed_calls_total",
                    "Calls that waited because their peer had used up its quota.",
                    number(security.delayed_calls()), labels);

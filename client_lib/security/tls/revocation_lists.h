@@ -20,9 +20,10 @@ inline constexpr char kRevokedFolder[] = "crl";
 std::vector<std::pair<std::string, uint64_t>> RevocationLists(Env& env, const std::string& tls_dir);
 
 // INVALID_ARGUMENT, naming the file: the folder has something else than lists, or a list that has
-// revoked the first certificate of `certificate_pem` (empty: the process has none). OpenSSL would trust
-// an authority's certificate there as if it were in ca.pem, and would ignore a list with another
-// name. Names that begin with a dot are skipped: Kubernetes puts its own into mounted secrets.
+// revoked the first certificate of `certificate_pem` (empty: the process has none). OpenSSL would
+// trust an authority's certificate there as if it were in ca.pem, and would ignore a list with
+// another name. Names that begin with a dot are skipped: Kubernetes puts its own into mounted
+// secrets.
 absl::Status CheckRevocationLists(Env& env, const std::string& tls_dir,
                                   const std::string& certificate_pem);
 
