@@ -424,7 +424,16 @@ TEST(PartitionSnapshot, Format1IsReadable) {
     RandomHistory history(snapshot.options, kIndex, 11, /*assigns=*/false);
     Partition partition(kIndex, snapshot.options);
     for (int i = 0; i < snapshot.calls; ++i) history.Next(partition)(partition);
-    EXPECT_EQ(Fingerprint(*loaded), Fingerprint(partition));
+    // Not the fingerprint, which has the tables' settings: the files are from when
+    // initial_accumulator was 0.1 unless it was set.
+    EXPECT_EQ(loaded->log_index(), partition.log_index());
+    EXPECT_EQ(loaded->row_count(), partition.row_count());
+    EXPECT_EQ(loaded->parameter_bytes(), partition.parameter_bytes());
+    ASSERT_EQ(loaded->tables().size(), partition.tables().size());
+    for (const auto& table : partition.tables()) {
+      EXPECT_EQ(loaded->FindTable(table->id())->Digest(),
+                partition.FindTable(table->id())->Digest());
+    }
     EXPECT_FALSE(Load(snapshot.options, bytes.substr(0, bytes.size() - 1)).ok());
   }
 }
