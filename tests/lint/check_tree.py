@@ -10,6 +10,7 @@ Usage: check_tree.py [ROOT]     (default: the workspace that contains this file)
 4. A folder holds at most MAX_SOURCES source files, a BUILD file at most MAX_BUILD_LINES lines, and
    a line of documents, messages, Python and BUILD files at most MAX_COLUMNS columns.
 5. The wording avoids BAD_PHRASES.
+6. The root has no files but ROOT_FILES and those that begin with a dot.
 
 Reads the files under the folders of TOP_LEVEL and those of the root, and prints one line
 "path:line: what is wrong, and what to do" for each broken rule.
@@ -27,6 +28,8 @@ import sys
 
 TOP_LEVEL = (
     "proto", "client_lib", "server", "worker", "scheduler", "tests", "deploy", "third_party")
+# compile_commands.json is for editors, and ignored by git.
+ROOT_FILES = {"WORKSPACE", "BUILD", "README.md", "CHANGELOG.md", "compile_commands.json"}
 SKIPPED_FOLDERS = {"node_modules", "__pycache__", "out"}
 SOURCES = (".h", ".cc", ".cu", ".cuh")
 
@@ -252,6 +255,8 @@ class Checker:
     def run(self):
         texts = {}
         for path in self.files():
+            if "/" not in path and not path.startswith(".") and path not in ROOT_FILES:
+                self.error(path, 1, "does not belong into the root: delete or move it")
             text = self.read(path)
             if text is not None:
                 texts[path] = text

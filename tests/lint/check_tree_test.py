@@ -141,6 +141,10 @@ class CheckTreeTest(unittest.TestCase):
         self.assert_broken({"server/shard/row_store.h": bad}, "#endif")
         self.assertEqual(len(self.errors({"server/shard/rows.h": good})), 3)
 
+    def test_stray_files_in_the_root_are_found(self):
+        self.assert_clean({".bazelrc": "", "README.md": "", "tests/minimized-from-1": "x"})
+        self.assert_broken({"minimized-from-1": "x"}, "minimized-from-1:1: does not belong")
+
     def test_git_file_of_a_worktree_is_ignored(self):
         self.assert_clean({".git": "gitdir: /ho" + "me/someone/project/.git/worktrees/one\n"})
 
