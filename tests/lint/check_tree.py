@@ -10,7 +10,8 @@ Usage: check_tree.py [ROOT]     (default: the workspace that contains this file)
 4. A folder holds at most MAX_SOURCES source files, a BUILD file at most MAX_BUILD_LINES lines, and
    a line of documents, messages, Python and BUILD files at most MAX_COLUMNS columns.
 5. The wording avoids BAD_PHRASES.
-6. The root has no files but ROOT_FILES and those that begin with a dot.
+6. The root has no files but ROOT_FILES, those that begin with a dot, and those that git does not
+   know.
 
 Reads the files under the folders of TOP_LEVEL and those of the root, and prints one line
 "path:line: what is wrong, and what to do" for each broken rule.
@@ -24,12 +25,12 @@ import ast
 import fnmatch
 import os
 import re
+import subprocess
 import sys
 
 TOP_LEVEL = (
     "proto", "client_lib", "server", "worker", "scheduler", "tests", "deploy", "third_party")
-# compile_commands.json is for editors, and ignored by git.
-ROOT_FILES = {"WORKSPACE", "BUILD", "README.md", "CHANGELOG.md", "compile_commands.json"}
+ROOT_FILES = {"WORKSPACE", "BUILD", "README.md", "CHANGELOG.md"}
 SKIPPED_FOLDERS = {"node_modules", "__pycache__", "out"}
 SOURCES = (".h", ".cc", ".cu", ".cuh")
 
@@ -252,10 +253,20 @@ class Checker:
         stem = os.path.splitext(path)[0]
         return is_in(path, "tests") or stem.endswith("_test") or path in self.test_files
 
+    def stray_files(self):
+        """The files of the root that do not belong there."""
+        names = set(os.listdir(self.root))
+        if os.path.exists(os.path.join(self.root, ".git")):
+            command = ["git", "-C", self.root, "ls-files", "-z"]
+            listed = subprocess.run(command, capture_output=True, text=True, check=False)
+            names &= set(listed.stdout.split("\0"))
+        return {name for name in names - ROOT_FILES if not name.startswith(".")}
+
     def run(self):
         texts = {}
+        stray = self.stray_files()
         for path in self.files():
-            if "/" not in path and not path.startswith(".") and path not in ROOT_FILES:
+            if "/" not in path and path in stray:
                 self.error(path, 1, "does not belong into the root: delete or move it")
             text = self.read(path)
             if text is not None:
