@@ -93,7 +93,10 @@ absl::StatusOr<std::vector<std::string>> ExpandDataFiles(
   }
   absl::flat_hash_set<std::string> seen;
   for (const std::string& file : files) {
-    if (!seen.insert(std::filesystem::path(file).lexically_normal().string()).second) {
+    // A link names the same file. One that does not exist is refused when it is opened.
+    std::error_code error;
+    const std::filesystem::path path = std::filesystem::weakly_canonical(file, error);
+    if (!seen.insert(error ? file : path.string()).second) {
       return absl::InvalidArgumentError(
           absl::StrCat(field, ": ", file, " is named twice; its samples would count twice"));
     }

@@ -61,6 +61,13 @@ TEST_F(DataFilesTest, FileThatCannotBeExaminedIsNamed) {
   }
 }
 
+TEST_F(DataFilesTest, FileAndItsLinkAreTheSame) {
+  std::filesystem::create_symlink(At("a.csv"), At("latest.csv"));
+  const auto files = Expand({folder_.string()});
+  EXPECT_EQ(files.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(files.status().message(), HasSubstr("latest.csv is named twice"));
+}
+
 TEST_F(DataFilesTest, ExistingFileIsNoGlob) {
   EXPECT_THAT(Expand({At("x[1].csv")}).value(), ElementsAre(At("x[1].csv")));
 }

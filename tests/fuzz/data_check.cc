@@ -22,6 +22,22 @@ bool AllFinite(const std::vector<float>& numbers) {
   return std::all_of(numbers.begin(), numbers.end(), [](float x) { return std::isfinite(x); });
 }
 
+// Appends the output of the source to *out, at most kFuzzMaxBytes.
+absl::Status Expand(absl::string_view compressed, OpenSource open, size_t compressed_piece,
+                    size_t piece, std::string* out) {
+  const std::unique_ptr<ByteSource> source = open(InPieces(compressed, compressed_piece));
+  std::string buffer(piece, '\0');
+  while (out->size() < kFuzzMaxBytes) {
+    const absl::StatusOr<size_t> count =
+        source->Read(buffer.data(), std::min(piece, kFuzzMaxBytes - out->size()));
+    if (!count.ok()) return count.status();
+    FuzzCheck(*count <= piece, "bytes of a read");
+    if (*count == 0) break;
+    out->append(buffer, 0, *count);
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 void CheckReaderResult(const absl::Status& status, const SampleStore& store) {
@@ -66,6 +82,17 @@ void CheckSame(const SampleStore& a, const SampleStore& b) {
 
 std::unique_ptr<ByteSource> InPieces(absl::string_view bytes, size_t piece) {
   return std::make_unique<PieceSource>(bytes, piece);
+}
+
+void CheckDecompression(absl::string_view compressed, OpenSource open) {
+  std::string whole;
+  std::string pieces;
+  const absl::Status status = Expand(compressed, open, size_t{1} << 16, size_t{1} << 16, &whole);
+  FuzzCheck(status.ok() || absl::IsInvalidArgument(status), "code of the refusal");
+  const absl::Status status_in_pieces = Expand(compressed, open, 3, 777, &pieces);
+  FuzzCheck(status.code() == status_in_pieces.code(), "reading in pieces gives the same code");
+  // Bytes before an error may be delivered or not.
+  if (status.ok()) FuzzCheck(whole == pieces, "reading in pieces gives the same bytes");
 }
 
 }  // namespace pawl

@@ -24,6 +24,10 @@ void CheckReaderResult(const absl::Status& status, const SampleStore& store);
 // Checks that both hold the same samples.
 void CheckSame(const SampleStore& a, const SampleStore& b);
 
+// Checks that what a source made by `open` gives does not depend on the sizes of reads and writes.
+using OpenSource = std::unique_ptr<ByteSource> (*)(std::unique_ptr<ByteSource> compressed);
+void CheckDecompression(absl::string_view compressed, OpenSource open);
+
 // Returns `piece` bytes at a time. REQUIRES: piece > 0.
 std::unique_ptr<ByteSource> InPieces(absl::string_view bytes, size_t piece);
 

@@ -18,7 +18,7 @@ struct KeyOrder {
   uint32_t partitions = 0;
 };
 
-// The batches of one rank. Not thread-safe.
+// The batches of one rank. Not thread-safe, except Cancel.
 class RankBatches {
  public:
   virtual ~RankBatches() = default;
@@ -27,6 +27,8 @@ class RankBatches {
   // job. Any order of steps is possible; ascending ones are fast. After an error *batch is
   // unspecified.
   virtual absl::Status Assemble(uint64_t step, Batch* batch) = 0;
+  // Makes a running Assemble, and all later ones, fail soon. Any thread may call it.
+  virtual void Cancel() {}
 };
 
 // Thread-safe.

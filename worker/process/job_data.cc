@@ -48,16 +48,17 @@ absl::StatusOr<JobData> LoadJobData(const Job& job, const JobDataOptions& option
   PAWL_ASSIGN_OR_RETURN(const std::vector<std::string> files,
                         ExpandDataFiles("data.train", spec.train(), spec.format()));
   uint64_t used_bytes = 0, distinct_keys = 0;
+  StreamedData* streamed_data = nullptr;
   if (spec.window_samples() > 0) {
     StreamOptions streaming;
     streaming.max_bytes = options.max_bytes;
     streaming.max_rank_bytes = options.max_rank_bytes;
     streaming.index.dir = options.index_dir;
-    streaming.index.check_interrupted = options.check_interrupted;
     PAWL_ASSIGN_OR_RETURN(auto streamed, StreamedData::Open(spec, files, streaming));
     PAWL_RETURN_IF_ERROR(CheckLabels(job, streamed->labels(), "data.train", files));
     LogBadSamples(streamed->bad_samples());
-    data.streamed = streamed.get();
+    streamed_data = streamed.get();
+    data.streamed = streamed_data;
     data.train = std::move(streamed);
   } else {
     PAWL_ASSIGN_OR_RETURN(auto memory, Dataset::Load(spec, files,
@@ -76,6 +77,7 @@ absl::StatusOr<JobData> LoadJobData(const Job& job, const JobDataOptions& option
                                                    {.max_bytes = options.max_bytes - used_bytes,
                                                     .shape = data.train->shape()}));
     PAWL_RETURN_IF_ERROR(CheckLabels(job, data.eval->labels(), "data.eval", eval_files));
+    if (streamed_data != nullptr) streamed_data->CountOther(data.eval->memory_bytes());
   }
   const double seconds = Seconds(Clock::Real().Now() - begin);
   const uint64_t eval_samples = data.eval == nullptr ? 0 : data.eval->size();

@@ -30,8 +30,6 @@ struct JobDataOptions {
   uint64_t max_rank_bytes = 0;
   // Where indexes of streamed data are. Empty: each beside its file.
   std::string index_dir = {};
-  // As in IndexOptions.
-  std::function<absl::Status()> check_interrupted = {};
 };
 
 // Opens the job's files: reads them, except for training data that is streamed, which needs an

@@ -73,6 +73,22 @@ TEST(JobDataTest, LabelsThatTheLossRejectsAreRefused) {
   }
 }
 
+TEST(JobDataTest, EvaluationDataCountsBesideWindows) {
+  Job job = JobWith(Write("train-beside", "0"), Write("eval-beside", "0"));
+  job.mutable_data()->set_window_samples(2000);
+  const auto much = LoadJobData(job, {.max_bytes = kMuch});
+  ASSERT_TRUE(much.ok()) << much.status();
+  // Enough for the evaluation data or a window, but not for both.
+  const auto data = LoadJobData(job, {.max_bytes = much->eval->memory_bytes() * 3 / 2});
+  ASSERT_TRUE(data.ok()) << data.status();
+  const auto sampler =
+      Sampler::Create({.samples = data->train->size(), .batch_size = 2000, .logical_workers = 1});
+  ASSERT_TRUE(sampler.ok()) << sampler.status();
+  Batch batch;
+  EXPECT_EQ(data->train->OpenRank(*sampler, 0, 1, std::nullopt)->Assemble(0, &batch).code(),
+            absl::StatusCode::kResourceExhausted);
+}
+
 TEST(JobDataTest, WindowsMakeTheDataStreamed) {
   Job job = JobWith(Write("train", "0"), Write("eval", "0"));
   job.mutable_data()->set_window_samples(100);

@@ -289,8 +289,7 @@ absl::Status Prepare(const WorkerOptions& options, Client& client, Training& tra
   auto loaded = StartLoading(
       job, {.max_bytes = options.max_data_bytes == 0 ? MemoryLimitBytes() : options.max_data_bytes,
             .max_rank_bytes = options.max_rank_data_bytes,
-            .index_dir = options.index_dir,
-            .check_interrupted = nullptr});
+            .index_dir = options.index_dir});
   while (loaded.wait_for(kInterruptInterval) != std::future_status::ready) {
     PAWL_RETURN_IF_ERROR(training.interrupt.reason());
   }

@@ -47,7 +47,8 @@ RankTrainer::RankTrainer(const RankShared& shared, Interrupts interrupts, Logica
   for (StepCalls& calls : calls_) calls.gradients.resize(shared_.tables.size());
 }
 
-RankTrainer::~RankTrainer() = default;
+// The stream's destructor waits for the batch that it reads.
+RankTrainer::~RankTrainer() { batches_->Cancel(); }
 
 PulledBatch::Context RankTrainer::PullContext() {
   return {.tables = shared_.tables,

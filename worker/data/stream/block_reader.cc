@@ -49,6 +49,7 @@ absl::Status BlockReader::MoveTo(const IndexedFile& file, const DataBlock& block
   }
   bytes_.resize(std::max(bytes_.size(), kSkipBytes));
   while (position_ < block.offset) {
+    if (is_cancelled_) return absl::CancelledError("the rank has ended");
     const size_t size =
         static_cast<size_t>(std::min<uint64_t>(kSkipBytes, block.offset - position_));
     PAWL_RETURN_IF_ERROR(ReadFully(file, bytes_.data(), size));

@@ -2,6 +2,7 @@
 #ifndef PAWL_WORKER_DATA_STREAM_BLOCK_READER_H_
 #define PAWL_WORKER_DATA_STREAM_BLOCK_READER_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -19,8 +20,9 @@ namespace pawl {
 // Blocks that follow each other in a file are read without a new start. Not thread-safe.
 class BlockReader {
  public:
-  // `files` outlive the reader.
-  explicit BlockReader(const std::vector<IndexedFile>& files) : files_(files) {}
+  // Both outlive the reader. Reads fail with CANCELLED once `is_cancelled`.
+  BlockReader(const std::vector<IndexedFile>& files, const std::atomic<bool>& is_cancelled)
+      : files_(files), is_cancelled_(is_cancelled) {}
 
   // The bytes of a block, valid until the next call. DATA_LOSS, naming the file, for a block that
   // is not as its index says; FAILED_PRECONDITION for a file that has changed; or an error of the
@@ -32,6 +34,7 @@ class BlockReader {
   absl::Status ReadFully(const IndexedFile& file, char* out, size_t size);
 
   const std::vector<IndexedFile>& files_;
+  const std::atomic<bool>& is_cancelled_;
   // Null or at position_ of file_.
   std::unique_ptr<ByteSource> source_;
   size_t file_ = 0;

@@ -16,6 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client_lib/base/clock.h"
 #include "client_lib/base/env.h"
 #include "client_lib/base/mutex.h"
 #include "client_lib/base/status_macros.h"
@@ -166,29 +167,27 @@ absl::StatusOr<std::vector<IndexedFile>> OpenIndexedFiles(const Data& spec,
   FileOpener opener(spec, options);
   std::vector<IndexedFile> files(paths.size());
   std::vector<char> is_done(paths.size(), 0);
-  const auto check = [&options] {
-    return options.check_interrupted == nullptr ? absl::OkStatus() : options.check_interrupted();
-  };
   Mutex mu;
   absl::Status status;
   bool has_logged = false;
+  MonotonicTime give_up_at = Clock::Real().Now() + kMaxIndexWait;
   // One pass after another, until no file is left that another process works on.
   for (;;) {
     std::atomic<size_t> next{0};
     std::atomic<bool> has_failed{false};
     std::atomic<bool> is_waiting{false};
+    std::atomic<bool> has_progress{false};
     const auto run = [&] {
       for (size_t i = next++; i < paths.size() && !has_failed; i = next++) {
         if (is_done[i] != 0) continue;
-        absl::Status checked = check();
-        absl::StatusOr<bool> opened =
-            checked.ok() ? opener.Open(paths[i], &files[i]) : absl::StatusOr<bool>(checked);
+        const absl::StatusOr<bool> opened = opener.Open(paths[i], &files[i]);
         if (!opened.ok()) {
           const MutexLock lock(mu);
           has_failed = true;
           status.Update(opened.status());
         } else if (*opened) {
           is_done[i] = 1;
+          has_progress = true;
         } else {
           is_waiting = true;
         }
@@ -205,6 +204,15 @@ absl::StatusOr<std::vector<IndexedFile>> OpenIndexedFiles(const Data& spec,
     if (!is_waiting) return files;
     if (!std::exchange(has_logged, true))
       spdlog::info("waiting for indexes of data files that another process makes");
+    const MonotonicTime now = Clock::Real().Now();
+    if (has_progress) give_up_at = now + kMaxIndexWait;
+    if (now >= give_up_at) {
+      const size_t left =
+          static_cast<size_t>(std::find(is_done.begin(), is_done.end(), 0) - is_done.begin());
+      return absl::DeadlineExceededError(
+          absl::StrCat(paths[left], ": another process has been making its index for ",
+                       kMaxIndexWait.count(), " hours"));
+    }
     std::this_thread::sleep_for(kLockInterval);
   }
 }

@@ -2,8 +2,8 @@
 #ifndef PAWL_WORKER_DATA_STREAM_INDEXED_FILES_H_
 #define PAWL_WORKER_DATA_STREAM_INDEXED_FILES_H_
 
+#include <chrono>
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -28,16 +28,18 @@ struct IndexOptions {
   uint32_t threads = 0;
   // Make the index of a file that has changed again. Otherwise such a file is refused.
   bool refresh = false;
-  // Called often; an error ends the work. May be null. Thread-safe.
-  std::function<absl::Status()> check_interrupted = {};
 };
+
+inline constexpr std::chrono::hours kMaxIndexWait{12};
 
 // The file of the index of `path` for these settings.
 std::string IndexPathOf(const std::string& path, const std::string& dir, uint64_t settings);
 
 // Loads the indexes of the files. Makes those that are missing, in parallel: several processes that
 // do this at once share the work. FAILED_PRECONDITION, naming the file, for a file that has changed
-// since its index was made. Other errors are those of MakeBlockIndex and of the file system.
+// since its index was made. DEADLINE_EXCEEDED if
+// another process holds an index for kMaxIndexWait and completes none. Other errors are those of
+// MakeBlockIndex and of the file system.
 absl::StatusOr<std::vector<IndexedFile>> OpenIndexedFiles(const Data& spec,
                                                           const std::vector<std::string>& paths,
                                                           const IndexOptions& options);

@@ -29,7 +29,7 @@ RankStream::RankStream(const StreamedData& data, const Sampler& sampler, uint32_
       slots_{std::make_unique<Slot>(order), std::make_unique<Slot>(order)},
       current_(slots_[0].get()),
       next_(slots_[1].get()),
-      blocks_(data.files_),
+      blocks_(data.files_, ending_),
       passed_over_(kNoLimit, /*interns=*/false) {}
 
 RankStream::~RankStream() {

@@ -24,6 +24,7 @@ class RankStream final : public RankBatches {
              std::optional<KeyOrder> order);
   // Waits until the thread that reads ahead notices it, at the end of a block.
   ~RankStream() override;
+  void Cancel() override { ending_ = true; }
 
   absl::Status Assemble(uint64_t step, Batch* batch) override;
 

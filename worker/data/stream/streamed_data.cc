@@ -88,8 +88,8 @@ absl::Status StreamedData::Account(uint64_t before, uint64_t now) const {
   if (total <= options_.max_bytes || now <= before) return absl::OkStatus();
   window_bytes_ -= now - before;
   return absl::ResourceExhaustedError(
-      absl::StrCat("the windows of this worker's ranks take ", total, " bytes; the limit is ",
-                   options_.max_bytes,
+      absl::StrCat("the windows of this worker's ranks and its evaluation data take ", total,
+                   " bytes; the limit is ", options_.max_bytes,
                    "; reduce data.window_samples, host fewer ranks in a process, or give the "
                    "worker more memory (--max_data_bytes)"));
 }

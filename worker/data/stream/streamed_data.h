@@ -63,6 +63,8 @@ class StreamedData final : public TrainingData {
   // DataId of the files.
   const std::string& id() const { return id_; }
   StreamCounts counts() const;
+  // Counts other memory of the process, such as evaluation data, against max_bytes.
+  void CountOther(uint64_t bytes) { window_bytes_ += bytes; }
 
  private:
   friend class RankStream;

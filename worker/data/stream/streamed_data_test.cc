@@ -134,6 +134,18 @@ TEST_F(StreamedDataTest, FilesWithoutSamplesAreNamedAndLeaveNothingBehind) {
   EXPECT_EQ(files, 2u);
 }
 
+TEST_F(StreamedDataTest, CancelledRankReadsNoMoreWindows) {
+  const auto data = Open({WriteZstd("one-frame.zst", Lines(0, 3000), 1 << 20)});
+  ASSERT_TRUE(data.ok()) << data.status();
+  const Sampler sampler = SamplerFor(**data);
+  const uint64_t last = sampler.steps_per_epoch() - 1;
+  const auto rank = (*data)->OpenRank(sampler, 0, last + 1, std::nullopt);
+  Batch batch;
+  ASSERT_TRUE(rank->Assemble(0, &batch).ok());
+  rank->Cancel();
+  EXPECT_EQ(rank->Assemble(last, &batch).code(), absl::StatusCode::kCancelled);
+}
+
 TEST_F(StreamedDataTest, LimitThatTheSecondWindowExceedsFailsTheStep) {
   spec_.set_keep_order(true);
   std::string text = Lines(0, 300);
