@@ -51,7 +51,7 @@ absl::Status ValidateDataFile(const std::string& field, const std::string& path,
 }
 
 // Where a column is found: by name or by position.
-absl::Status ValidateColumnPlace(const CsvSpec& csv, const CsvColumn& column,
+absl::Status ValidateColumnPlace(const CsvSpec& csv, const Column& column,
                                  const std::string& where) {
   if (column.position() != 0 && !column.source().empty()) {
     return Invalid(where, " has both source and position; leave one out");
@@ -89,7 +89,7 @@ absl::Status ValidateCsv(const CsvSpec& csv, DataFeatures& features) {
   // Column name to whether the column is categorical.
   absl::flat_hash_map<std::string, bool> categorical;
   for (int i = 0; i < csv.columns_size(); ++i) {
-    const CsvColumn& column = csv.columns(i);
+    const Column& column = csv.columns(i);
     const std::string where =
         absl::StrCat("data.csv.columns[", i, "]",
                      column.name().empty() ? "" : absl::StrCat(" (", column.name(), ")"));
@@ -98,13 +98,13 @@ absl::Status ValidateCsv(const CsvSpec& csv, DataFeatures& features) {
     PAWL_RETURN_IF_ERROR(ValidateColumnPlace(csv, column, where));
     bool is_categorical = false;
     switch (column.kind_case()) {
-      case CsvColumn::kLabel:
+      case Column::kLabel:
         ++labels;
         if (column.label().has_greater_than() && !std::isfinite(column.label().greater_than())) {
           return Invalid(where, ".label.greater_than is not a finite number");
         }
         break;
-      case CsvColumn::kNumeric:
+      case Column::kNumeric:
         if (!std::isfinite(column.numeric().mean()) || !std::isfinite(column.numeric().scale()) ||
             column.numeric().scale() < 0) {
           return Invalid(where, ".numeric: mean is ", column.numeric().mean(), " and scale ",
@@ -115,8 +115,8 @@ absl::Status ValidateCsv(const CsvSpec& csv, DataFeatures& features) {
           return Invalid(where, ".numeric.missing is not a finite number");
         ++features.numerics;
         break;
-      case CsvColumn::kBucketized: {
-        const CsvColumn::Bucketized& buckets = column.bucketized();
+      case Column::kBucketized: {
+        const Column::Bucketized& buckets = column.bucketized();
         if (!std::isfinite(buckets.missing()))
           return Invalid(where, ".bucketized.missing is not a finite number");
         if ((buckets.width() != 0) == (buckets.boundaries_size() > 0)) {
@@ -135,21 +135,23 @@ absl::Status ValidateCsv(const CsvSpec& csv, DataFeatures& features) {
         is_categorical = true;
         break;
       }
-      case CsvColumn::kCategorical:
+      case Column::kCategorical:
         is_categorical = true;
         break;
-      case CsvColumn::kHashed:
+      case Column::kHashed:
         if (column.hashed().buckets() == 0)
           return Invalid(where, ".hashed.buckets is 0; it must be at least 1");
         is_categorical = true;
         break;
-      case CsvColumn::kCrossed:
+      case Column::kCrossed:
         if (!column.source().empty()) {
           return Invalid(where, ".source is set; a crossed feature has only crossed.columns");
         }
         is_categorical = true;
         break;
-      case CsvColumn::KIND_NOT_SET:
+      case Column::kWeight:
+        break;
+      case Column::KIND_NOT_SET:
         return Invalid(
             where,
             " has no kind; set one of label, numeric, bucketized, categorical, hashed, crossed");
@@ -166,7 +168,7 @@ absl::Status ValidateCsv(const CsvSpec& csv, DataFeatures& features) {
     return Invalid("data.csv.columns has a label and no feature; add a column of another kind");
   }
   for (int i = 0; i < csv.columns_size(); ++i) {
-    const CsvColumn& column = csv.columns(i);
+    const Column& column = csv.columns(i);
     if (!column.has_crossed()) continue;
     const std::string where =
         absl::StrCat("data.csv.columns[", i, "] (", column.name(), ").crossed.columns");

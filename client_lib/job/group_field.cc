@@ -8,14 +8,14 @@
 namespace pawl {
 namespace {
 
-bool IsField(const CsvColumn& column) {
+bool IsField(const Column& column) {
   return column.has_bucketized() || column.has_categorical() || column.has_hashed() ||
          column.has_crossed();
 }
 
 absl::StatusOr<uint32_t> CsvField(const CsvSpec& csv, const std::string& name) {
   uint32_t field = 0;
-  for (const CsvColumn& column : csv.columns()) {
+  for (const Column& column : csv.columns()) {
     if (column.name() == name) {
       if (IsField(column)) return field;
       return absl::InvalidArgumentError(absl::StrCat(

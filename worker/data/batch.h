@@ -37,6 +37,8 @@ struct Batch {
 struct DataShape {
   uint32_t numeric_count = 0;
   uint32_t field_count = 0;
+  // At least 1. More than one for models with several tasks.
+  uint32_t label_count = 1;
 };
 
 // The category of the sample's first entry in the field: the group to which the sample belongs. 0

@@ -55,10 +55,10 @@ Data Libsvm(uint32_t fields = 0) {
 Data Csv() {
   Data spec;
   spec.set_format(CSV);
-  CsvColumn* const label = spec.mutable_csv()->add_columns();
+  Column* const label = spec.mutable_csv()->add_columns();
   label->set_name("y");
   label->mutable_label();
-  CsvColumn* const feature = spec.mutable_csv()->add_columns();
+  Column* const feature = spec.mutable_csv()->add_columns();
   feature->set_name("x");
   feature->mutable_categorical();
   return spec;

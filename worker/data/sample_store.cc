@@ -14,8 +14,9 @@ uint64_t Bytes(const std::vector<T>& vector) {
 
 uint64_t SampleStore::memory_bytes() const {
   constexpr uint64_t kSlotBytes = sizeof(std::pair<uint64_t, uint32_t>) + 1;  // plus a control byte
-  return Bytes(labels) + Bytes(numerics) + Bytes(pixels) + Bytes(entries) + Bytes(entry_keys) +
-         Bytes(sample_begin) + Bytes(weights) + Bytes(keys_) + numbers_.capacity() * kSlotBytes;
+  return Bytes(labels) + Bytes(sample_weights) + Bytes(numerics) + Bytes(pixels) + Bytes(entries) +
+         Bytes(entry_keys) + Bytes(sample_begin) + Bytes(field_counts) + Bytes(weights) +
+         Bytes(keys_) + numbers_.capacity() * kSlotBytes;
 }
 
 absl::Status SampleStore::CheckLimits(absl::string_view file) const {
@@ -47,11 +48,13 @@ void SampleStore::TruncateEntries(uint64_t count) {
 
 void SampleStore::Clear() {
   labels.clear();
+  sample_weights.clear();
   numerics.clear();
   pixels.clear();
   entries.clear();
   entry_keys.clear();
   sample_begin.clear();
+  field_counts.clear();
   weights.clear();
   keys_.clear();
   numbers_.clear();
@@ -60,11 +63,13 @@ void SampleStore::Clear() {
 void SampleStore::Finish() {
   numbers_ = {};
   labels.shrink_to_fit();
+  sample_weights.shrink_to_fit();
   numerics.shrink_to_fit();
   pixels.shrink_to_fit();
   entries.shrink_to_fit();
   entry_keys.shrink_to_fit();
   sample_begin.shrink_to_fit();
+  field_counts.shrink_to_fit();
   weights.shrink_to_fit();
   keys_.shrink_to_fit();
 }

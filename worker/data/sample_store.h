@@ -20,7 +20,8 @@ namespace pawl {
 // Exactly one of numerics and pixels is used if shape.numeric_count > 0. Samples have either one
 // entry of weight 1 in every field (sample_begin is empty, and sample s has the entries [s *
 // field_count, (s + 1) * field_count)), or sample s has the entries [sample_begin[s],
-// sample_begin[s + 1]), where entry n belongs to field min(n, field_count - 1).
+// sample_begin[s + 1]). Then field f has the next field_counts[s * field_count + f] of them, field
+// after field; without field_counts, entry n belongs to field min(n, field_count - 1).
 //
 // Written by one thread, then immutable.
 class SampleStore {
@@ -59,19 +60,21 @@ class SampleStore {
   // Ends writing: frees what only Intern needs, and the vectors' spare capacity.
   void Finish();
 
-  uint64_t size() const { return labels.size(); }
+  uint64_t size() const { return labels.size() / shape.label_count; }
   // The distinct keys, by their numbers.
   const std::vector<uint64_t>& keys() const { return keys_; }
   uint64_t memory_bytes() const;
 
   DataShape shape;
-  std::vector<float> labels;
-  std::vector<float> numerics;       // [size(), numeric_count]
-  std::vector<uint8_t> pixels;       // [size(), numeric_count], in 1/255
-  std::vector<uint32_t> entries;     // interned
-  std::vector<uint64_t> entry_keys;  // not interned
+  std::vector<float> labels;          // [size(), label_count]
+  std::vector<float> sample_weights;  // [size()]; empty: all are 1
+  std::vector<float> numerics;        // [size(), numeric_count]
+  std::vector<uint8_t> pixels;        // [size(), numeric_count], in 1/255
+  std::vector<uint32_t> entries;      // interned
+  std::vector<uint64_t> entry_keys;   // not interned
   std::vector<uint64_t> sample_begin;
-  std::vector<float> weights;  // of the entries; empty: all are 1
+  std::vector<uint16_t> field_counts;  // [size(), field_count], or empty
+  std::vector<float> weights;          // of the entries; empty: all are 1
 
  private:
   // Returns the number of `key`; assigns one if it has none yet.

@@ -21,13 +21,13 @@ absl::Status BadSpec(absl::string_view path, absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat(path, ": ", what));
 }
 
-absl::Status CheckNumbers(const CsvColumn& column, const std::string& path) {
+absl::Status CheckNumbers(const Column& column, const std::string& path) {
   switch (column.kind_case()) {
-    case CsvColumn::kLabel:
+    case Column::kLabel:
       if (!std::isfinite(column.label().greater_than()))
         return BadSpec(path, "label.greater_than is not finite");
       break;
-    case CsvColumn::kNumeric:
+    case Column::kNumeric:
       if (!std::isfinite(column.numeric().mean()))
         return BadSpec(path, "numeric.mean is not finite");
       if (!std::isfinite(column.numeric().scale()))
@@ -35,8 +35,8 @@ absl::Status CheckNumbers(const CsvColumn& column, const std::string& path) {
       if (!std::isfinite(column.numeric().missing()))
         return BadSpec(path, "numeric.missing is not finite");
       break;
-    case CsvColumn::kBucketized: {
-      const CsvColumn::Bucketized& bucketized = column.bucketized();
+    case Column::kBucketized: {
+      const Column::Bucketized& bucketized = column.bucketized();
       const auto& boundaries = bucketized.boundaries();
       if (!std::isfinite(bucketized.missing()))
         return BadSpec(path, "bucketized.missing is not finite");
@@ -55,7 +55,7 @@ absl::Status CheckNumbers(const CsvColumn& column, const std::string& path) {
       }
       break;
     }
-    case CsvColumn::kHashed:
+    case Column::kHashed:
       if (column.hashed().buckets() == 0)
         return BadSpec(path, "hashed.buckets is 0; it must be at least 1");
       break;
@@ -74,7 +74,7 @@ double SignedLog1p(double x) {
 }
 
 // Returns false if x has no bucket.
-bool BucketOf(const CsvColumn::Bucketized& bucketized, double x, int64_t* bucket) {
+bool BucketOf(const Column::Bucketized& bucketized, double x, int64_t* bucket) {
   if (bucketized.boundaries().empty()) {
     const double quotient = std::floor(x / bucketized.width());
     if (!(std::abs(quotient) <= kMaxBucket)) return false;
@@ -109,7 +109,7 @@ absl::StatusOr<CsvFeatures> CsvFeatures::Create(const CsvSpec& spec) {
   std::vector<std::string> cross_paths;
   int labels = 0;
   for (int i = 0; i < spec.columns_size(); ++i) {
-    const CsvColumn& column = spec.columns(i);
+    const Column& column = spec.columns(i);
     const std::string path = absl::StrCat("data.csv.columns[", i, "] ", Quoted(column.name()));
     if (column.name().empty()) return BadSpec(path, "name is empty");
     if (!names.insert(column.name()).second) {
@@ -141,22 +141,23 @@ absl::StatusOr<CsvFeatures> CsvFeatures::Create(const CsvSpec& spec) {
   return features;
 }
 
-absl::Status CsvFeatures::Add(const CsvColumn& column, const std::string& path) {
+absl::Status CsvFeatures::Add(const Column& column, const std::string& path) {
   PAWL_RETURN_IF_ERROR(CheckNumbers(column, path));
   Feature feature(column);
   switch (column.kind_case()) {
-    case CsvColumn::kLabel:
+    case Column::kLabel:
+    case Column::kWeight:
       break;
-    case CsvColumn::kNumeric:
+    case Column::kNumeric:
       feature.field = shape_.numeric_count++;
       break;
-    case CsvColumn::kBucketized:
-    case CsvColumn::kCategorical:
-    case CsvColumn::kHashed:
-    case CsvColumn::kCrossed:
+    case Column::kBucketized:
+    case Column::kCategorical:
+    case Column::kHashed:
+    case Column::kCrossed:
       feature.field = shape_.field_count++;
       break;
-    case CsvColumn::KIND_NOT_SET:
+    case Column::KIND_NOT_SET:
       return BadSpec(path,
                      "has no kind: label, numeric, bucketized, categorical, hashed or crossed");
   }
@@ -165,7 +166,7 @@ absl::Status CsvFeatures::Add(const CsvColumn& column, const std::string& path) 
 }
 
 absl::Status CsvFeatures::ResolveCross(Feature* feature, const std::string& path) {
-  const CsvColumn::Crossed& crossed = feature->column.crossed();
+  const Column::Crossed& crossed = feature->column.crossed();
   if (crossed.columns_size() < 2) return BadSpec(path, "crossed needs at least two columns");
   if (crossed.columns_size() > kMaxFeatures) {
     return BadSpec(path, absl::StrCat("crossed.columns has ", crossed.columns_size(),
@@ -198,7 +199,7 @@ absl::Status CsvFeatures::Bind(const CsvRecordReader& first) {
 
 absl::Status CsvFeatures::BindOne(const CsvRecordReader& first, Feature* feature) {
   const std::vector<absl::string_view>& names = first.fields();
-  const CsvColumn& column = feature->column;
+  const Column& column = feature->column;
   if (column.position() != 0) {
     if (column.position() > names.size()) {
       return first.MalformedRecord(absl::StrCat("column ", Quoted(column.name()),
@@ -240,9 +241,9 @@ absl::Status CsvFeatures::Apply(const CsvRecordReader& record, CsvSample* sample
   std::vector<uint64_t>& keys = sample->keys;
   for (const Feature& feature : features_) {
     const absl::string_view text = texts[feature.source];
-    if (feature.kind == CsvColumn::kCategorical) {
+    if (feature.kind == Column::kCategorical) {
       keys[feature.field] = feature.key.OfCategory(text);
-    } else if (feature.kind == CsvColumn::kHashed) {
+    } else if (feature.kind == Column::kHashed) {
       keys[feature.field] =
           feature.key.OfHashed(feature.key.OfCategory(text), feature.column.hashed().buckets());
     } else {
@@ -261,7 +262,7 @@ absl::Status CsvFeatures::Apply(const CsvRecordReader& record, CsvSample* sample
 
 absl::Status CsvFeatures::ApplyNumber(const Feature& feature, absl::string_view text,
                                       const CsvRecordReader& record, CsvSample* sample) const {
-  const CsvColumn& column = feature.column;
+  const Column& column = feature.column;
   const auto malformed = [&](absl::string_view what) {
     return record.MalformedField(
         feature.source,
@@ -270,20 +271,20 @@ absl::Status CsvFeatures::ApplyNumber(const Feature& feature, absl::string_view 
   };
   double number = feature.missing;
   if (!(text.empty() && feature.has_missing) && !ParseNumber(text, &number)) {
-    const bool may_be_missing = feature.kind != CsvColumn::kLabel && text.empty();
+    const bool may_be_missing = feature.kind != Column::kLabel && text.empty();
     return malformed(absl::StrCat(
         Quoted(text), " is not a number",
         may_be_missing ? "; set `missing` of the column to the number that it stands for" : ""));
   }
   switch (feature.kind) {
-    case CsvColumn::kBucketized: {
+    case Column::kBucketized: {
       int64_t bucket = 0;
       if (!BucketOf(column.bucketized(), number, &bucket))
         return malformed(absl::StrCat(Quoted(text), " is too large for its buckets"));
       sample->keys[feature.field] = feature.key.OfBucket(bucket);
       return absl::OkStatus();
     }
-    case CsvColumn::kLabel:
+    case Column::kLabel:
       if (!column.label().has_greater_than()) break;
       sample->label = number > column.label().greater_than() ? 1.0f : 0.0f;
       return absl::OkStatus();
@@ -297,7 +298,7 @@ absl::Status CsvFeatures::ApplyNumber(const Feature& feature, absl::string_view 
   const float narrow = static_cast<float>(number);
   if (!std::isfinite(narrow))
     return malformed(absl::StrCat(Quoted(text), " is out of float32's range"));
-  (feature.kind == CsvColumn::kLabel ? sample->label : sample->numerics[feature.field]) = narrow;
+  (feature.kind == Column::kLabel ? sample->label : sample->numerics[feature.field]) = narrow;
   return absl::OkStatus();
 }
 

@@ -54,7 +54,7 @@ class CsvFeatures {
 
  private:
   struct Feature {
-    explicit Feature(const CsvColumn& spec)
+    explicit Feature(const Column& spec)
         : column(spec),
           kind(spec.kind_case()),
           key(spec.name()),
@@ -62,8 +62,8 @@ class CsvFeatures {
                                                                      : spec.bucketized().missing()),
           has_missing(spec.numeric().has_missing() || spec.bucketized().has_missing()) {}
 
-    CsvColumn column;
-    CsvColumn::KindCase kind;
+    Column column;
+    Column::KindCase kind;
     FeatureKey key;
     // The number that an empty field stands for.
     double missing;
@@ -77,7 +77,7 @@ class CsvFeatures {
 
   CsvFeatures() = default;
 
-  absl::Status Add(const CsvColumn& column, const std::string& path);
+  absl::Status Add(const Column& column, const std::string& path);
   absl::Status ResolveCross(Feature* feature, const std::string& path);
   absl::Status BindOne(const CsvRecordReader& first, Feature* feature);
   // For kinds that are numbers.
