@@ -3,6 +3,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "client_lib/base/limits.h"
 
 namespace pawl {
@@ -13,26 +14,35 @@ bool IsField(const Column& column) {
          column.has_crossed();
 }
 
-absl::StatusOr<uint32_t> CsvField(const CsvSpec& csv, const std::string& name) {
+// `list`: the field of the job that has the columns.
+absl::StatusOr<uint32_t> ColumnField(const google::protobuf::RepeatedPtrField<Column>& columns,
+                                     absl::string_view list, const std::string& name) {
   uint32_t field = 0;
-  for (const Column& column : csv.columns()) {
+  for (const Column& column : columns) {
     if (column.name() == name) {
+      if (column.has_list()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("evaluation.group_by is \"", name, "\", a list in ", list,
+                         "; a sample belongs to one group, so name a column that is not a list"));
+      }
       if (IsField(column)) return field;
       return absl::InvalidArgumentError(absl::StrCat(
-          "evaluation.group_by is \"", name,
-          "\", a column of data.csv.columns that is not categorical; make it bucketized, "
-          "categorical, hashed or crossed, or name another one"));
+          "evaluation.group_by is \"", name, "\", a column of ", list,
+          " that is not categorical; make it bucketized, categorical, hashed or crossed, or name "
+          "another one"));
     }
     field += IsField(column);
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("evaluation.group_by is \"", name, "\", which data.csv.columns does not have"));
+      absl::StrCat("evaluation.group_by is \"", name, "\", which ", list, " does not have"));
 }
 
 }  // namespace
 
 absl::StatusOr<uint32_t> GroupField(const Data& data, const std::string& group_by) {
-  if (data.format() == CSV) return CsvField(data.csv(), group_by);
+  if (data.format() == CSV) return ColumnField(data.csv().columns(), "data.csv.columns", group_by);
+  if (data.format() == TFRECORD || data.format() == RECORDS)
+    return ColumnField(data.records().columns(), "data.records.columns", group_by);
   if (data.format() != LIBSVM) {
     return absl::InvalidArgumentError(absl::StrCat("evaluation.group_by is set, but data.format ",
                                                    DataFormat_Name(data.format()),
