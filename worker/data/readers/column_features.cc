@@ -1,13 +1,11 @@
-#include "worker/data/readers/csv_features.h"
+#include "worker/data/readers/column_features.h"
 
-#include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <utility>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "client_lib/base/status_macros.h"
+#include "client_lib/job/format_validation.h"
 #include "server/optimizer/math/deterministic_math.h"
 #include "worker/data/readers/text_input.h"
 
@@ -16,54 +14,7 @@ namespace {
 
 // Above it adjacent integers are the same double, and so the same bucket.
 constexpr double kMaxBucket = 9007199254740992.0;  // 2^53
-
-absl::Status BadSpec(absl::string_view path, absl::string_view what) {
-  return absl::InvalidArgumentError(absl::StrCat(path, ": ", what));
-}
-
-absl::Status CheckNumbers(const Column& column, const std::string& path) {
-  switch (column.kind_case()) {
-    case Column::kLabel:
-      if (!std::isfinite(column.label().greater_than()))
-        return BadSpec(path, "label.greater_than is not finite");
-      break;
-    case Column::kNumeric:
-      if (!std::isfinite(column.numeric().mean()))
-        return BadSpec(path, "numeric.mean is not finite");
-      if (!std::isfinite(column.numeric().scale()))
-        return BadSpec(path, "numeric.scale is not finite");
-      if (!std::isfinite(column.numeric().missing()))
-        return BadSpec(path, "numeric.missing is not finite");
-      break;
-    case Column::kBucketized: {
-      const Column::Bucketized& bucketized = column.bucketized();
-      const auto& boundaries = bucketized.boundaries();
-      if (!std::isfinite(bucketized.missing()))
-        return BadSpec(path, "bucketized.missing is not finite");
-      if ((bucketized.width() != 0) == !boundaries.empty()) {
-        return BadSpec(path, "bucketized needs either a width or boundaries");
-      }
-      if (!std::isfinite(bucketized.width()) || bucketized.width() < 0) {
-        return BadSpec(
-            path, absl::StrCat("bucketized.width is ", bucketized.width(), "; it must be above 0"));
-      }
-      for (int i = 0; i < boundaries.size(); ++i) {
-        if (!std::isfinite(boundaries[i]) || (i > 0 && boundaries[i] <= boundaries[i - 1])) {
-          return BadSpec(path, absl::StrCat("bucketized.boundaries[", i, "] is ", boundaries[i],
-                                            "; boundaries must be finite and ascending"));
-        }
-      }
-      break;
-    }
-    case Column::kHashed:
-      if (column.hashed().buckets() == 0)
-        return BadSpec(path, "hashed.buckets is 0; it must be at least 1");
-      break;
-    default:
-      break;
-  }
-  return absl::OkStatus();
-}
+constexpr size_t kMaxNumberText = 32;
 
 // sign(x) * log(1 + |x|)
 double SignedLog1p(double x) {
@@ -86,220 +37,287 @@ bool BucketOf(const Column::Bucketized& bucketized, double x, int64_t* bucket) {
   return true;
 }
 
+// The text of a number as a category. REQUIRES: the number is finite.
+absl::string_view TextOf(const ColumnValue& value, char (&buffer)[kMaxNumberText]) {
+  char* const end = buffer + kMaxNumberText;
+  std::to_chars_result result = {buffer, std::errc()};
+  if (value.type == ColumnValue::Type::kInteger) {
+    result = std::to_chars(buffer, end, value.integer);
+  } else if (std::abs(value.number) <= kMaxBucket && value.number == std::floor(value.number)) {
+    result = std::to_chars(buffer, end, static_cast<int64_t>(value.number));
+  } else if (value.type == ColumnValue::Type::kFloat32) {
+    result = std::to_chars(buffer, end, static_cast<float>(value.number));
+  } else {
+    result = std::to_chars(buffer, end, value.number);
+  }
+  return {buffer, static_cast<size_t>(result.ptr - buffer)};
+}
+
+// A value for messages.
+std::string Shown(const ColumnValue& value) {
+  switch (value.type) {
+    case ColumnValue::Type::kAbsent:
+      return "the value that is missing";
+    case ColumnValue::Type::kText:
+      return Quoted(value.text);
+    case ColumnValue::Type::kInteger:
+      return absl::StrCat(value.integer);
+    default:
+      return absl::StrCat(value.number);
+  }
+}
+
+inline uint64_t CategoryKey(const ColumnFeatures::Feature& feature, absl::string_view text) {
+  if (feature.has_missing_text && text.empty()) text = feature.missing_text;
+  const uint64_t key = feature.key.OfCategory(text);
+  return feature.buckets == 0 ? key : feature.key.OfHashed(key, feature.buckets);
+}
+
+// The value as a number, before transformations.
+inline absl::Status ToNumber(const ColumnFeatures::Feature& feature, const ColumnValue& value,
+                             double* number) {
+  switch (value.type) {
+    case ColumnValue::Type::kText:
+      if (value.text.empty() && feature.has_missing) break;
+      if (ParseNumber(value.text, number)) return absl::OkStatus();
+      return MalformedColumn(
+          feature, absl::StrCat(Quoted(value.text), " is not a number",
+                                value.text.empty() && feature.kind != Column::kLabel &&
+                                        feature.kind != Column::kWeight
+                                    ? "; set `missing` of the column to the number that it "
+                                      "stands for"
+                                    : ""));
+    case ColumnValue::Type::kFloat32:
+    case ColumnValue::Type::kFloat64:
+      *number = value.number;
+      if (std::isfinite(*number)) return absl::OkStatus();
+      return MalformedColumn(feature, absl::StrCat(Shown(value), " is not a finite number"));
+    case ColumnValue::Type::kInteger:
+      *number = static_cast<double>(value.integer);
+      return absl::OkStatus();
+    case ColumnValue::Type::kAbsent:
+      if (feature.has_missing) break;
+      return MalformedColumn(
+          feature, feature.kind == Column::kLabel || feature.kind == Column::kWeight
+                       ? "the sample has no value"
+                       : "the sample has no value; set `missing` of the column to the number that "
+                         "it stands for");
+  }
+  *number = feature.missing;
+  return absl::OkStatus();
+}
+
+inline absl::Status ToFloat(const ColumnFeatures::Feature& feature, const ColumnValue& value,
+                            float* result) {
+  double number = 0;
+  PAWL_RETURN_IF_ERROR(ToNumber(feature, value, &number));
+  if (feature.kind == Column::kLabel) {
+    const Column::Label& label = feature.column.label();
+    if (label.has_greater_than()) {
+      *result = number > label.greater_than() ? 1.0f : 0.0f;
+      return absl::OkStatus();
+    }
+  } else if (feature.kind == Column::kWeight) {
+    if (number < 0) {
+      return MalformedColumn(
+          feature, absl::StrCat(Shown(value), " is no weight; a weight is a number of at least 0"));
+    }
+  } else {
+    const Column::Numeric& numeric = feature.column.numeric();
+    if (numeric.log1p()) number = SignedLog1p(number);
+    const double scale = numeric.scale();
+    number = (number - numeric.mean()) / (scale == 0 ? 1 : scale);
+  }
+  *result = static_cast<float>(number);
+  if (std::isfinite(*result)) return absl::OkStatus();
+  return MalformedColumn(feature, absl::StrCat(Shown(value), " is out of float32's range"));
+}
+
+inline absl::Status ToBucket(const ColumnFeatures::Feature& feature, const ColumnValue& value,
+                             uint64_t* key) {
+  double number = 0;
+  int64_t bucket = 0;
+  PAWL_RETURN_IF_ERROR(ToNumber(feature, value, &number));
+  if (!BucketOf(feature.column.bucketized(), number, &bucket)) {
+    return MalformedColumn(feature, absl::StrCat(Shown(value), " is too large for its buckets"));
+  }
+  *key = feature.key.OfBucket(bucket);
+  return absl::OkStatus();
+}
+
+// Replaces *elements with the parts of `text` between separators.
+void Split(absl::string_view text, absl::string_view separator,
+           std::vector<absl::string_view>* elements) {
+  elements->clear();
+  if (text.empty()) return;
+  for (;;) {
+    const size_t end = text.find(separator);
+    elements->push_back(text.substr(0, end));
+    if (end == absl::string_view::npos) return;
+    text.remove_prefix(end + separator.size());
+  }
+}
+
 }  // namespace
 
-absl::StatusOr<CsvFeatures> CsvFeatures::Create(const CsvSpec& spec) {
-  if (spec.columns().empty())
-    return BadSpec("data.csv.columns", "is empty; CSV data needs a column spec");
-  if (spec.columns_size() > kMaxFeatures) {
-    return BadSpec("data.csv.columns",
-                   absl::StrCat("has ", spec.columns_size(), "; the limit is ", kMaxFeatures));
-  }
-  CsvFeatures features;
-  const std::string& delimiter = spec.delimiter();
-  if (delimiter.size() > 1 || delimiter == "\"" || delimiter == "\n" || delimiter == "\r") {
-    return BadSpec("data.csv.delimiter",
-                   absl::StrCat("is ", Quoted(delimiter),
-                                "; it must be one byte that is neither a quote nor a line end"));
-  }
-  if (!delimiter.empty()) features.dialect_.delimiter = delimiter[0];
-  features.dialect_.quotes = !spec.no_quotes();
-  features.has_header_ = !spec.no_header();
-  absl::flat_hash_set<std::string> names;
-  std::vector<std::string> cross_paths;
-  int labels = 0;
-  for (int i = 0; i < spec.columns_size(); ++i) {
-    const Column& column = spec.columns(i);
-    const std::string path = absl::StrCat("data.csv.columns[", i, "] ", Quoted(column.name()));
-    if (column.name().empty()) return BadSpec(path, "name is empty");
-    if (!names.insert(column.name()).second) {
-      return BadSpec(path, "the name is used twice; to use one column twice set source");
-    }
-    if (spec.no_header() && !column.has_crossed() && column.position() == 0) {
-      return BadSpec(path, "has no position; without a header line columns are found by position");
-    }
-    if (column.position() > static_cast<uint32_t>(kMaxFeatures)) {
-      return BadSpec(
-          path, absl::StrCat("position is ", column.position(), "; the limit is ", kMaxFeatures));
-    }
-    if (column.position() != 0 && !column.source().empty())
-      return BadSpec(path, "has both source and position");
-    labels += column.has_label() ? 1 : 0;
-    if (column.has_crossed()) cross_paths.push_back(path);
-    PAWL_RETURN_IF_ERROR(features.Add(column, path));
-  }
-  if (labels != 1) {
-    return BadSpec("data.csv.columns",
-                   absl::StrCat("has ", labels, " columns of kind label; it must have one"));
-  }
-  if (features.shape_.numeric_count + features.shape_.field_count == 0) {
-    return BadSpec("data.csv.columns", "has a label but no features");
-  }
-  for (size_t i = 0; i < features.crosses_.size(); ++i) {
-    PAWL_RETURN_IF_ERROR(features.ResolveCross(&features.crosses_[i], cross_paths[i]));
-  }
-  return features;
+absl::Status MalformedColumn(const ColumnFeatures::Feature& feature, absl::string_view what) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("column ", Quoted(feature.source_name()), ": ", what));
 }
 
-absl::Status CsvFeatures::Add(const Column& column, const std::string& path) {
-  PAWL_RETURN_IF_ERROR(CheckNumbers(column, path));
-  Feature feature(column);
-  switch (column.kind_case()) {
-    case Column::kLabel:
-    case Column::kWeight:
-      break;
-    case Column::kNumeric:
-      feature.field = shape_.numeric_count++;
-      break;
-    case Column::kBucketized:
-    case Column::kCategorical:
-    case Column::kHashed:
-    case Column::kCrossed:
-      feature.field = shape_.field_count++;
-      break;
-    case Column::KIND_NOT_SET:
-      return BadSpec(path,
-                     "has no kind: label, numeric, bucketized, categorical, hashed or crossed");
-  }
-  (column.has_crossed() ? crosses_ : features_).push_back(std::move(feature));
-  return absl::OkStatus();
+ColumnFeatures::Feature::Feature(const Column& spec)
+    : column(spec),
+      kind(spec.kind_case()),
+      is_numeric(spec.has_numeric()),
+      is_list(spec.has_list()),
+      has_missing(spec.numeric().has_missing() || spec.bucketized().has_missing()),
+      has_missing_text(spec.categorical().has_missing() || spec.hashed().has_missing()),
+      missing(spec.has_numeric() ? spec.numeric().missing() : spec.bucketized().missing()),
+      missing_text(spec.has_hashed() ? spec.hashed().missing() : spec.categorical().missing()),
+      key(spec.domain().empty() ? spec.name() : spec.domain()),
+      buckets(spec.has_hashed() ? spec.hashed().buckets() : spec.crossed().buckets()) {
+  if (spec.list().max_length() != 0) max_length = spec.list().max_length();
 }
 
-absl::Status CsvFeatures::ResolveCross(Feature* feature, const std::string& path) {
-  const Column::Crossed& crossed = feature->column.crossed();
-  if (crossed.columns_size() < 2) return BadSpec(path, "crossed needs at least two columns");
-  if (crossed.columns_size() > kMaxFeatures) {
-    return BadSpec(path, absl::StrCat("crossed.columns has ", crossed.columns_size(),
-                                      "; the limit is ", kMaxFeatures));
-  }
-  if (!feature->column.source().empty() || feature->column.position() != 0) {
-    return BadSpec(path, absl::StrCat(feature->column.source().empty() ? "position" : "source",
-                                      " is set; a crossed feature has no column"));
-  }
-  for (const std::string& name : crossed.columns()) {
-    const auto found = std::find_if(features_.begin(), features_.end(), [&](const Feature& other) {
-      return other.column.name() == name;
-    });
-    if (found == features_.end() || found->column.has_label() || found->column.has_numeric()) {
-      return BadSpec(
-          path,
-          absl::StrCat("crossed.columns has ", Quoted(name),
-                       ", which is not a bucketized, categorical or hashed column of the spec"));
+absl::StatusOr<ColumnFeatures> ColumnFeatures::Create(const CsvSpec& spec) {
+  PAWL_RETURN_IF_ERROR(ValidateCsvSpec(spec).status());
+  return Create(spec.columns());
+}
+
+absl::StatusOr<ColumnFeatures> ColumnFeatures::Create(const RecordSpec& spec) {
+  PAWL_RETURN_IF_ERROR(ValidateRecordSpec(spec).status());
+  return Create(spec.columns());
+}
+
+ColumnFeatures ColumnFeatures::Create(const google::protobuf::RepeatedPtrField<Column>& columns) {
+  ColumnFeatures result;
+  result.shape_.label_count = 0;
+  for (const Column& column : columns) {
+    Feature feature(column);
+    if (feature.kind == Column::kLabel) {
+      feature.field = result.shape_.label_count++;
+    } else if (feature.kind == Column::kWeight) {
+      result.has_weights_ = true;
+    } else if (feature.is_numeric) {
+      feature.field = result.shape_.numeric_count++;
+    } else {
+      feature.field = result.shape_.field_count++;
+      result.list_of_field_.push_back(feature.is_list ? static_cast<int>(result.list_count_) : -1);
+      if (feature.is_list) feature.list = result.list_count_++;
     }
-    feature->crossed.push_back(found->field);
+    (column.has_crossed() ? result.crosses_ : result.features_).push_back(std::move(feature));
   }
-  return absl::OkStatus();
-}
-
-absl::Status CsvFeatures::Bind(const CsvRecordReader& first) {
-  bound_columns_ = first.fields().size();
-  for (Feature& feature : features_) PAWL_RETURN_IF_ERROR(BindOne(first, &feature));
-  return absl::OkStatus();
-}
-
-absl::Status CsvFeatures::BindOne(const CsvRecordReader& first, Feature* feature) {
-  const std::vector<absl::string_view>& names = first.fields();
-  const Column& column = feature->column;
-  if (column.position() != 0) {
-    if (column.position() > names.size()) {
-      return first.MalformedRecord(absl::StrCat("column ", Quoted(column.name()),
-                                                " is at position ", column.position(),
-                                                ", but the line has ", names.size(), " fields"));
+  for (Feature& cross : result.crosses_) {
+    for (const std::string& name : cross.column.crossed().columns()) {
+      const auto found =
+          std::find_if(result.features_.begin(), result.features_.end(),
+                       [&](const Feature& other) { return other.column.name() == name; });
+      cross.crossed.push_back(found->field);
     }
-    feature->source = column.position() - 1;
-    return absl::OkStatus();
   }
-  const std::string& source = column.source().empty() ? column.name() : column.source();
-  const auto found = std::find(names.begin(), names.end(), source);
-  if (found == names.end()) {
-    constexpr size_t kMaxShownNames = 20;
-    const size_t shown = std::min(names.size(), kMaxShownNames);
-    return first.MalformedRecord(absl::StrCat(
-        "column ", Quoted(source), " is not in the header, which has ",
-        absl::StrJoin(names.begin(), names.begin() + static_cast<ptrdiff_t>(shown), ", ",
-                      [](std::string* out, absl::string_view name) { *out += Quoted(name); }),
-        shown < names.size() ? ", ..." : ""));
-  }
-  feature->source = static_cast<size_t>(found - names.begin());
-  const auto again = std::find(found + 1, names.end(), source);
-  if (again != names.end()) {
-    return first.MalformedField(static_cast<size_t>(again - names.begin()),
-                                absl::StrCat("column ", Quoted(source), " is in the header twice"));
-  }
-  return absl::OkStatus();
+  return result;
 }
 
-absl::Status CsvFeatures::Apply(const CsvRecordReader& record, CsvSample* sample) const {
-  const std::vector<absl::string_view>& texts = record.fields();
-  if (texts.size() != bound_columns_) {
-    return record.MalformedRecord(
-        absl::StrCat("the line has ", texts.size(), " fields, but ",
-                     has_header_ ? "the header has " : "the first line has ", bound_columns_));
-  }
+void ColumnFeatures::Clear(ColumnSample* sample) const {
+  sample->labels.resize(shape_.label_count);
   sample->numerics.resize(shape_.numeric_count);
   sample->keys.resize(shape_.field_count);
-  std::vector<uint64_t>& keys = sample->keys;
-  for (const Feature& feature : features_) {
-    const absl::string_view text = texts[feature.source];
-    if (feature.kind == Column::kCategorical) {
-      keys[feature.field] = feature.key.OfCategory(text);
-    } else if (feature.kind == Column::kHashed) {
-      keys[feature.field] =
-          feature.key.OfHashed(feature.key.OfCategory(text), feature.column.hashed().buckets());
-    } else {
-      PAWL_RETURN_IF_ERROR(ApplyNumber(feature, text, record, sample));
-    }
+  sample->lists.resize(list_count_);
+  sample->list_keys.clear();
+}
+
+absl::Status ColumnFeatures::NumberOf(const Feature& feature, const ColumnValue& value,
+                                      float* number) const {
+  return ToFloat(feature, value, number);
+}
+
+absl::Status ColumnFeatures::KeyOf(const Feature& feature, const ColumnValue& value,
+                                   uint64_t* key) const {
+  if (feature.kind == Column::kBucketized) return ToBucket(feature, value, key);
+  switch (value.type) {
+    case ColumnValue::Type::kAbsent:
+    case ColumnValue::Type::kText:
+      *key = CategoryKey(feature, value.text);
+      return absl::OkStatus();
+    case ColumnValue::Type::kFloat32:
+    case ColumnValue::Type::kFloat64:
+      if (!std::isfinite(value.number))
+        return MalformedColumn(feature, absl::StrCat(Shown(value), " is not a finite number"));
+      break;
+    case ColumnValue::Type::kInteger:
+      break;
   }
-  for (const Feature& feature : crosses_) {
-    uint64_t combined[kMaxFeatures];
-    for (size_t i = 0; i < feature.crossed.size(); ++i) combined[i] = keys[feature.crossed[i]];
-    const uint64_t key = feature.key.OfCross(absl::MakeConstSpan(combined, feature.crossed.size()));
-    const uint64_t buckets = feature.column.crossed().buckets();
-    keys[feature.field] = buckets == 0 ? key : feature.key.OfHashed(key, buckets);
-  }
+  char buffer[kMaxNumberText];
+  *key = CategoryKey(feature, TextOf(value, buffer));
   return absl::OkStatus();
 }
 
-absl::Status CsvFeatures::ApplyNumber(const Feature& feature, absl::string_view text,
-                                      const CsvRecordReader& record, CsvSample* sample) const {
-  const Column& column = feature.column;
-  const auto malformed = [&](absl::string_view what) {
-    return record.MalformedField(
-        feature.source,
-        absl::StrCat("column ", Quoted(column.source().empty() ? column.name() : column.source()),
-                     ": ", what));
-  };
-  double number = feature.missing;
-  if (!(text.empty() && feature.has_missing) && !ParseNumber(text, &number)) {
-    const bool may_be_missing = feature.kind != Column::kLabel && text.empty();
-    return malformed(absl::StrCat(
-        Quoted(text), " is not a number",
-        may_be_missing ? "; set `missing` of the column to the number that it stands for" : ""));
-  }
-  switch (feature.kind) {
-    case Column::kBucketized: {
-      int64_t bucket = 0;
-      if (!BucketOf(column.bucketized(), number, &bucket))
-        return malformed(absl::StrCat(Quoted(text), " is too large for its buckets"));
-      sample->keys[feature.field] = feature.key.OfBucket(bucket);
-      return absl::OkStatus();
+absl::Status ColumnFeatures::ApplyTexts(absl::Span<const absl::string_view> fields,
+                                        ColumnSample* sample, size_t* bad_source) const {
+  Clear(sample);
+  for (const Feature& feature : features_) {
+    const absl::string_view text = fields[feature.source];
+    absl::Status status;
+    switch (feature.kind) {
+      case Column::kCategorical:
+      case Column::kHashed:
+        if (!feature.is_list) {
+          sample->keys[feature.field] = CategoryKey(feature, text);
+          continue;
+        }
+        Split(text, feature.column.list().separator(), &sample->elements);
+        status = SetList(
+            feature, sample->elements.size(),
+            [sample](size_t i) { return ColumnValue::Text(sample->elements[i]); }, sample);
+        break;
+      case Column::kBucketized:
+        status = ToBucket(feature, ColumnValue::Text(text), &sample->keys[feature.field]);
+        break;
+      default:
+        status = ToFloat(feature, ColumnValue::Text(text), PlaceOf(feature, sample));
+        break;
     }
-    case Column::kLabel:
-      if (!column.label().has_greater_than()) break;
-      sample->label = number > column.label().greater_than() ? 1.0f : 0.0f;
-      return absl::OkStatus();
-    default: {
-      if (column.numeric().log1p()) number = SignedLog1p(number);
-      const double scale = column.numeric().scale();
-      number = (number - column.numeric().mean()) / (scale == 0 ? 1 : scale);
-      break;
+    if (!status.ok()) {
+      *bad_source = feature.source;
+      return status;
     }
   }
-  const float narrow = static_cast<float>(number);
-  if (!std::isfinite(narrow))
-    return malformed(absl::StrCat(Quoted(text), " is out of float32's range"));
-  (feature.kind == Column::kLabel ? sample->label : sample->numerics[feature.field]) = narrow;
+  Cross(sample);
   return absl::OkStatus();
+}
+
+void ColumnFeatures::Cross(ColumnSample* sample) const {
+  for (const Feature& feature : crosses_) {
+    uint64_t combined[kMaxCsvColumns];
+    for (size_t i = 0; i < feature.crossed.size(); ++i)
+      combined[i] = sample->keys[feature.crossed[i]];
+    const uint64_t key = feature.key.OfCross(absl::MakeConstSpan(combined, feature.crossed.size()));
+    sample->keys[feature.field] =
+        feature.buckets == 0 ? key : feature.key.OfHashed(key, feature.buckets);
+  }
+}
+
+void ColumnFeatures::Append(const ColumnSample& sample, SampleStore* store) const {
+  store->labels.insert(store->labels.end(), sample.labels.begin(), sample.labels.end());
+  if (has_weights_) store->sample_weights.push_back(sample.weight);
+  store->numerics.insert(store->numerics.end(), sample.numerics.begin(), sample.numerics.end());
+  if (!has_lists()) {
+    for (const uint64_t key : sample.keys) store->AddEntry(key);
+    return;
+  }
+  if (store->sample_begin.empty()) store->sample_begin.push_back(0);
+  for (size_t field = 0; field < shape_.field_count; ++field) {
+    const int number = list_of_field_[field];
+    if (number < 0) {
+      store->AddEntry(sample.keys[field]);
+      store->field_counts.push_back(1);
+      continue;
+    }
+    const ColumnSample::List& list = sample.lists[static_cast<size_t>(number)];
+    for (size_t i = list.begin; i < list.end; ++i) store->AddEntry(sample.list_keys[i]);
+    store->field_counts.push_back(static_cast<uint16_t>(list.end - list.begin));
+  }
+  store->sample_begin.push_back(store->entry_count());
 }
 
 }  // namespace pawl
