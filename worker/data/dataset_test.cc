@@ -219,7 +219,8 @@ TEST(DatasetTest, SamplesOfAGroupGoToOneRank) {
     all.insert(all.end(), samples.begin(), samples.end());
     Batch batch;
     ASSERT_TRUE(assembler.Assemble(samples, &batch).ok());
-    for (uint32_t s = 0; s < batch.samples; ++s) ranks_of_group[GroupOf(batch, s, 1)].insert(rank);
+    for (uint32_t s = 0; s < batch.samples; ++s)
+      ranks_of_group[GroupOf(batch, s, {0, 1})].insert(rank);
   }
   std::sort(all.begin(), all.end());
   ASSERT_EQ(all.size(), 300u);

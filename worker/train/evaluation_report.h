@@ -32,7 +32,8 @@ class EvaluationReport {
  public:
   // `group_field`: the field whose first category is a sample's group, for GAUC; its scores are
   // exact in any case, with 16 bytes a sample. REQUIRES: the share has all samples of its groups.
-  explicit EvaluationReport(ReportedScores scores, std::optional<uint32_t> group_field = {})
+  explicit EvaluationReport(ReportedScores scores,
+                            std::optional<FieldLayout::Place> group_field = {})
       : reported_(scores), group_field_(group_field) {}
 
   // INTERNAL if a prediction is not finite.
@@ -57,7 +58,7 @@ class EvaluationReport {
   void SetGroups(ReportEvaluationRequest& part);
 
   const ReportedScores reported_;
-  const std::optional<uint32_t> group_field_;
+  const std::optional<FieldLayout::Place> group_field_;
   EvaluationSums sums_;
   // kExact: (order of the score) * 2^32 + (label is positive).
   std::vector<uint64_t> scores_;

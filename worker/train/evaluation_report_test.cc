@@ -158,23 +158,25 @@ struct GroupedSample {
 
 // The report on samples with two fields: one category that all share, and the group.
 ReportEvaluationRequest ReportOf(const std::vector<GroupedSample>& samples, ReportedScores scores) {
-  EvaluationReport report(scores, /*group_field=*/1);
+  EvaluationReport report(scores, /*group_field=*/FieldLayout::Place{0, 1});
   Batch batch;
   batch.samples = static_cast<uint32_t>(samples.size());
-  batch.field_count = 2;
-  batch.keys = {4711};
+  batch.field_sets[0].field_count = 2;
+  batch.keys[0] = {4711};
   Predictions predictions;
   predictions.sums.samples = samples.size();
   for (const GroupedSample& sample : samples) {
-    for (const uint32_t key : {uint32_t{0}, static_cast<uint32_t>(batch.keys.size())}) {
-      batch.field_begin.push_back(static_cast<uint32_t>(batch.entry_key.size()));
-      batch.entry_key.push_back(key);
+    for (const uint32_t key : {uint32_t{0}, static_cast<uint32_t>(batch.keys[0].size())}) {
+      batch.field_sets[0].field_begin.push_back(
+          static_cast<uint32_t>(batch.field_sets[0].entry_key.size()));
+      batch.field_sets[0].entry_key.push_back(key);
     }
-    batch.keys.push_back(sample.group);
+    batch.keys[0].push_back(sample.group);
     batch.labels.push_back(sample.positive);
     predictions.scores.push_back(sample.score);
   }
-  batch.field_begin.push_back(static_cast<uint32_t>(batch.entry_key.size()));
+  batch.field_sets[0].field_begin.push_back(
+      static_cast<uint32_t>(batch.field_sets[0].entry_key.size()));
   EXPECT_TRUE(report.Add(batch, predictions).ok());
   return report.TakeParts({})[0];
 }

@@ -78,7 +78,7 @@ absl::Status RankEvaluation::FindShare() {
                                                    shared_.eval->shape().field_count, " fields"));
   }
   samples_ = shared_.eval->SamplesOfGroups(field, rank_, shared_.logical_workers);
-  group_field_ = field;
+  group_field_ = model_.layout().PlaceOf(field);
   return absl::OkStatus();
 }
 

@@ -40,7 +40,7 @@ class RankEvaluation {
         model_(model),
         places_(places),
         leave_(leave),
-        assembler_(shared.eval->store()) {}
+        assembler_(shared.eval->store(), {model.layout(), {}}) {}
 
   // Runs the rank's share of the evaluation after `step` steps, reports it and awaits the
   // scheduler's answer. True: training stops here. An error leaves calls running.
@@ -61,7 +61,7 @@ class RankEvaluation {
 
   BatchAssembler assembler_;
   // Set with evaluation.group_by: the field, and the rank's samples.
-  std::optional<uint32_t> group_field_;
+  std::optional<FieldLayout::Place> group_field_;
   std::vector<uint64_t> samples_;
   // Otherwise the share is a range.
   SampleRange range_{0, 0};
