@@ -302,7 +302,7 @@ void ColumnFeatures::Append(const ColumnSample& sample, SampleStore* store) cons
   if (has_weights_) store->sample_weights.push_back(sample.weight);
   store->numerics.insert(store->numerics.end(), sample.numerics.begin(), sample.numerics.end());
   if (!has_lists()) {
-    for (const uint64_t key : sample.keys) store->AddEntry(key);
+    store->AddEntries(sample.keys);
     return;
   }
   if (store->sample_begin.empty()) store->sample_begin.push_back(0);
@@ -314,7 +314,8 @@ void ColumnFeatures::Append(const ColumnSample& sample, SampleStore* store) cons
       continue;
     }
     const ColumnSample::List& list = sample.lists[static_cast<size_t>(number)];
-    for (size_t i = list.begin; i < list.end; ++i) store->AddEntry(sample.list_keys[i]);
+    store->AddEntries(
+        absl::MakeConstSpan(sample.list_keys).subspan(list.begin, list.end - list.begin));
     store->field_counts.push_back(static_cast<uint16_t>(list.end - list.begin));
   }
   store->sample_begin.push_back(store->entry_count());

@@ -79,12 +79,38 @@ class RecordChunk {
   // REQUIRES: number < distinct().
   ColumnValue At(uint32_t number) const;
 
+  bool HasAbsent() const { return presence_ != nullptr; }
+  // For `count` rows from `first` on, sets every `stride`-th of *out to what `made` has for the
+  // distinct value of the row. REQUIRES: it is not a list; `made` has distinct() elements.
+  template <typename T>
+  void Gather(const T* made, uint32_t first, uint32_t count, size_t stride, T* out) const {
+    switch (number_bytes_) {
+      case 0:
+        for (uint32_t i = 0; i < count; ++i) out[i * stride] = made[first + i];
+        break;
+      case 1:
+        GatherBy<uint8_t>(made, first, count, stride, out);
+        break;
+      case 2:
+        GatherBy<uint16_t>(made, first, count, stride, out);
+        break;
+      default:
+        GatherBy<uint32_t>(made, first, count, stride, out);
+        break;
+    }
+  }
+
  private:
   template <typename T>
   static T Load(const char* array, size_t index) {
     T value;
     std::memcpy(&value, array + index * sizeof(T), sizeof(T));
     return value;
+  }
+  template <typename Number, typename T>
+  void GatherBy(const T* made, uint32_t first, uint32_t count, size_t stride, T* out) const {
+    for (uint32_t i = 0; i < count; ++i)
+      out[i * stride] = made[Load<Number>(numbers_, size_t{first} + i)];
   }
   static bool IsAscending(const char* ends, uint32_t count);
 

@@ -9,6 +9,12 @@
 #include "worker/data/readers/text_input.h"
 
 namespace pawl {
+namespace {
+
+// So few that they fit into the cache.
+constexpr uint32_t kTileRows = 256;
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<RecordReader>> RecordReader::Open(ByteSource& source,
                                                                  const std::string& name,
@@ -42,7 +48,11 @@ RecordReader::RecordReader(ColumnFeatures features, ByteSource& source, const st
       needs_end_(start.offset == 0),
       bytes_(source),
       row_before_(start.lines),
-      made_(features_.features().size()) {}
+      made_(features_.features().size()),
+      tile_numbers_(features_.shape().label_count + 1 + features_.shape().numeric_count),
+      tile_of_numbers_(kTileRows * tile_numbers_),
+      tile_of_keys_(kTileRows * size_t{features_.shape().field_count}),
+      is_bad_row_(kTileRows) {}
 
 absl::Status RecordReader::MalformedBlock(absl::string_view what) const {
   return absl::InvalidArgumentError(
@@ -139,6 +149,7 @@ absl::StatusOr<bool> RecordReader::Next(SampleStore* store) {
   const absl::StatusOr<bool> more = Advance();
   if (!more.ok() || !*more) return more;
   if (!is_made_) Make();
+  if (row_ < tile_begin_ || row_ >= tile_end_) FillTile();
   const absl::Status status = Apply(row_++);
   if (!status.ok()) {
     is_at_sample_ = true;
@@ -154,6 +165,7 @@ void RecordReader::Make() {
   const std::vector<ColumnFeatures::Feature>& features = features_.features();
   for (size_t f = 0; f < features.size(); ++f) MakeFeature(features[f], &made_[f]);
   is_made_ = true;
+  tile_begin_ = tile_end_ = 0;
 }
 
 void RecordReader::MakeFeature(const ColumnFeatures::Feature& feature, Made* made) const {
@@ -178,11 +190,69 @@ void RecordReader::MakeFeature(const ColumnFeatures::Feature& feature, Made* mad
   }
 }
 
+void RecordReader::FillTile() {
+  tile_begin_ = row_;
+  tile_end_ = std::min(rows_, row_ + kTileRows);
+  std::fill(is_bad_row_.begin(), is_bad_row_.end(), 0);
+  const std::vector<ColumnFeatures::Feature>& features = features_.features();
+  for (size_t f = 0; f < features.size(); ++f) {
+    if (!features[f].is_list) FillTile(features[f], made_[f]);
+  }
+}
+
+void RecordReader::FillTile(const ColumnFeatures::Feature& feature, const Made& made) {
+  const RecordChunk& chunk = chunks_[feature.source];
+  const uint32_t count = tile_end_ - tile_begin_;
+  const size_t fields = features_.shape().field_count;
+  // Whether a row has a value, and its number.
+  const auto look_up = [&](uint32_t row, uint32_t* number) {
+    const uint32_t begin = chunk.is_list() ? chunk.Begin(row) : row;
+    const uint32_t end =
+        chunk.is_list() ? chunk.Begin(row + 1) : row + (chunk.HasValue(row) ? 1 : 0);
+    if (end - begin > 1) is_bad_row_[row - tile_begin_] = 1;
+    if (end == begin) return false;
+    *number = chunk.NumberOf(begin);
+    return true;
+  };
+  const auto fill = [&](auto* out, size_t stride, const auto* values, auto absent) {
+    const bool is_simple = !chunk.is_list() && !chunk.HasAbsent() && made.is_bad.empty();
+    if (is_simple) return chunk.Gather(values, tile_begin_, count, stride, out);
+    for (uint32_t i = 0; i < count; ++i) {
+      uint32_t number = 0;
+      const bool has_value = look_up(tile_begin_ + i, &number);
+      out[i * stride] = has_value ? values[number] : absent;
+      if (has_value ? !made.is_bad.empty() && made.is_bad[number] : made.is_absent_bad)
+        is_bad_row_[i] = 1;
+    }
+  };
+  if (feature.IsField()) {
+    fill(&tile_of_keys_[feature.field], fields, made.keys.data(), made.absent_key);
+    return;
+  }
+  const size_t labels = features_.shape().label_count;
+  const size_t place = feature.kind == Column::kLabel    ? feature.field
+                       : feature.kind == Column::kWeight ? labels
+                                                         : labels + 1 + feature.field;
+  fill(&tile_of_numbers_[place], tile_numbers_, made.numbers.data(), made.absent_number);
+}
+
 absl::Status RecordReader::Apply(uint32_t row) {
   features_.Clear(&sample_);
   const std::vector<ColumnFeatures::Feature>& features = features_.features();
-  for (size_t f = 0; f < features.size(); ++f)
-    PAWL_RETURN_IF_ERROR(ApplyFeature(features[f], made_[f], row));
+  const size_t place = row - tile_begin_;
+  const bool is_bad = is_bad_row_[place] != 0;
+  const float* const numbers = &tile_of_numbers_[place * tile_numbers_];
+  std::copy_n(numbers, sample_.labels.size(), sample_.labels.begin());
+  sample_.weight = numbers[sample_.labels.size()];
+  std::copy_n(numbers + sample_.labels.size() + 1, sample_.numerics.size(),
+              sample_.numerics.begin());
+  std::copy_n(tile_of_keys_.begin() + static_cast<ptrdiff_t>(place * sample_.keys.size()),
+              sample_.keys.size(), sample_.keys.begin());
+  for (size_t f = 0; f < features.size() && (is_bad || features_.has_lists()); ++f) {
+    // Only applying a malformed value again tells what is wrong.
+    if (is_bad || features[f].is_list)
+      PAWL_RETURN_IF_ERROR(ApplyFeature(features[f], made_[f], row));
+  }
   features_.Cross(&sample_);
   return absl::OkStatus();
 }
@@ -217,7 +287,6 @@ absl::Status RecordReader::ApplyFeature(const ColumnFeatures::Feature& feature, 
   }
   const bool is_absent = begin == end;
   const uint32_t number = is_absent ? 0 : chunk.NumberOf(begin);
-  // Only applying it again tells what is wrong.
   if (is_absent ? made.is_absent_bad : is_bad(number))
     return features_.Set(feature, is_absent ? ColumnValue() : chunk.At(number), &sample_);
   if (feature.IsField()) {

@@ -67,11 +67,15 @@ class RecordReader final : public SampleReader {
   absl::StatusOr<bool> Advance();
   // Reads blocks up to one with rows. False at the end.
   absl::StatusOr<bool> ReadBlock();
-  // Computes what the features make of the block.
+  // Computes what the features make of the block's values.
   void Make();
   void MakeFeature(const ColumnFeatures::Feature& feature, Made* made) const;
-  // Overwrites sample_ with a row.
+  // Fills the tile with the rows from row_ on.
+  void FillTile();
+  void FillTile(const ColumnFeatures::Feature& feature, const Made& made);
+  // Overwrites sample_ with row number `row`, which is in the tile.
   absl::Status Apply(uint32_t row);
+  // Does so for one feature, without the tile.
   absl::Status ApplyFeature(const ColumnFeatures::Feature& feature, const Made& made, uint32_t row);
   // INVALID_ARGUMENT naming the file and the byte where the block begins.
   absl::Status MalformedBlock(absl::string_view what) const;
@@ -94,6 +98,15 @@ class RecordReader final : public SampleReader {
   std::vector<RecordChunk> chunks_;
   std::vector<Made> made_;  // by feature
   bool is_made_ = false;
+
+  // The next rows, whose parts come from one column after another: labels, weight and numerics; and
+  // keys. Lists are not in it, and malformed rows only in part.
+  uint32_t tile_begin_ = 0;
+  uint32_t tile_end_ = 0;
+  const size_t tile_numbers_;
+  std::vector<float> tile_of_numbers_;
+  std::vector<uint64_t> tile_of_keys_;
+  std::vector<uint8_t> is_bad_row_;
 
   ColumnSample sample_;
   bool is_at_sample_ = false;

@@ -279,7 +279,7 @@ TEST_F(StreamedDataTest, ListsWeightsAndSeveralLabelsAreTheSameToo) {
   EXPECT_EQ(batches[0].labels.size(), 20u);
   EXPECT_EQ(batches[0].labels[2], 1);
   EXPECT_EQ(batches[0].weights[3], 3);
-  // The fifth sample has 4 tags, of which three are used.
+  // The fifth sample has 4 tags, and a list has at most 3.
   EXPECT_EQ(batches[0].field_sets[0].field_begin[9] - batches[0].field_sets[0].field_begin[8], 3u);
 }
 

@@ -140,7 +140,9 @@ class RecordWriter:
         self._compression = COMPRESSIONS.index(compression)
         self._rows = 0
         schema = self._schema()
-        self._temporary = self._path + ".tmp"
+        # Hidden: a folder of data does not stand for it.
+        folder, name = os.path.split(self._path)
+        self._temporary = os.path.join(folder, ".%s.tmp" % name)
         # Closed by close().
         self._file = open(self._temporary, "wb")  # pylint: disable=consider-using-with
         self._file.write(_MAGIC + struct.pack("<II", len(schema), zlib.crc32(schema)) + schema)
