@@ -286,7 +286,7 @@ absl::StatusOr<DataFeatures> ValidateFormat(const Data& data) {
                    "; set format: TFRECORD or RECORDS");
   }
   if (data.format() != LIBSVM && data.libsvm_fields() != 0) {
-    return Invalid("data.libsvm_fields is set to ", data.libsvm_fields(), ", but data.format is ",
+    return Invalid("data.libsvm_fields is ", data.libsvm_fields(), ", but data.format is ",
                    DataFormat_Name(data.format()), "; leave it out");
   }
   if (data.libsvm_fields() > kMaxFields) {

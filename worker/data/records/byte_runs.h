@@ -26,6 +26,7 @@ class ByteRuns {
 
   // The bytes up to the end of the last run.
   uint64_t offset() const { return read_ - (end_ - begin_); }
+  uint64_t memory_bytes() const { return buffer_.size(); }
 
  private:
   ByteSource& source_;

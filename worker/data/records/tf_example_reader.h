@@ -46,6 +46,7 @@ class TfExampleReader final : public SampleReader {
   bool IsAtSample() const override { return is_at_sample_; }
   uint64_t offset() const override { return bytes_.offset(); }
   uint64_t lines() const override { return records_; }
+  uint64_t memory_bytes() const override { return bytes_.memory_bytes() + arena_.SpaceAllocated(); }
 
  private:
   TfExampleReader(ColumnFeatures features, ByteSource& source, const std::string& name,
