@@ -338,6 +338,7 @@ absl::Status Prepare(const WorkerOptions& options, Client& client, Training& tra
                           .rendezvous = *training.rendezvous,
                           .progress = *training.progress,
                           .step_delay = options.step_delay,
+                          .straggler = options.straggler,
                           .element_delay = options.element_delay,
                           .step_timeout = AtLeastPatience(kStepTimeout, client)};
   training.host = std::make_unique<RankHost>(

@@ -1,5 +1,6 @@
 #include "worker/train/rank_trainer.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <map>
@@ -28,6 +29,7 @@ struct Setting {
   uint64_t stop_after = 0;
   bool share_dense = true;
   MonotonicDuration step_delay = MonotonicDuration::zero();
+  Straggler straggler = {};
   // By rank; empty means 0.
   std::vector<uint64_t> first_steps = {};
   // Gives each evaluation sample a score of its own.
@@ -105,7 +107,8 @@ class Cluster {
             .evaluation_dense = dense_.get(),
             .rendezvous = *rendezvous_,
             .progress = *progress_,
-            .step_delay = setting.step_delay};
+            .step_delay = setting.step_delay,
+            .straggler = setting.straggler};
   }
 
   std::vector<absl::Status> RunAll() {
@@ -515,6 +518,28 @@ TEST(RankTrainerTest, StepDelayIsWaitedInEachStep) {
   const MonotonicTime begin = Clock::Real().Now();
   cluster.RunAllOk();
   EXPECT_GE(Clock::Real().Now() - begin, 3 * kDelay);
+}
+
+TEST(RankTrainerTest, StragglerWaitsBeforeItPushes) {
+  Straggler straggler;
+  straggler.kind = Straggler::Kind::kConstant;
+  straggler.ms = 3'600'000;
+  straggler.max_ms = straggler.ms;
+  straggler.ranks = {{1, 1}};
+  Cluster cluster({.mode = ASYNC, .straggler = straggler});
+  std::vector<absl::Status> results(2);
+  std::thread slow([&] { results[1] = cluster.trainers_[1]->Run(); });
+  results[0] = cluster.trainers_[0]->Run();
+  EXPECT_TRUE(results[0].ok()) << results[0];
+  const std::vector<std::string> log = cluster.servers_->LogOf(0);
+  EXPECT_EQ(std::count_if(log.begin(), log.end(),
+                          [](const std::string& entry) { return entry.starts_with("end"); }),
+            6);
+  cluster.leave_.Set(absl::CancelledError("enough"));
+  slow.join();
+  EXPECT_EQ(results[1], absl::CancelledError("enough"));
+  for (const std::string& entry : cluster.servers_->LogOf(1))
+    EXPECT_FALSE(entry.starts_with("push")) << entry;
 }
 
 }  // namespace

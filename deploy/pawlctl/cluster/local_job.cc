@@ -20,6 +20,7 @@
 #include "client_lib/job/job_file.h"
 #include "client_lib/job/job_validation.h"
 #include "deploy/pawlctl/cluster/local_cluster.h"
+#include "worker/train/straggler.h"
 
 namespace pawl {
 namespace {
@@ -36,6 +37,7 @@ std::vector<std::string> WorkerFlags(const RunOptions& options) {
     flags.push_back(
         absl::StrCat("--index_dir=", std::filesystem::absolute(options.index_dir).string()));
   }
+  if (!options.straggler.empty()) flags.push_back(absl::StrCat("--straggler=", options.straggler));
   return flags;
 }
 
@@ -101,6 +103,8 @@ absl::StatusOr<LocalJob> PrepareJob(const RunOptions& options) {
         absl::StrCat("--collectives=", options.collectives,
                      " is not possible: ", absl::StrJoin(kCollectives, ", ")));
   }
+  if (const auto straggler = ParseStraggler(options.straggler); !straggler.ok())
+    return Annotate(straggler.status(), "--straggler");
   if (Durability durability; !options.durability.empty()) {
     if (!Durability_Parse(options.durability, &durability) ||
         durability == DURABILITY_UNSPECIFIED) {
