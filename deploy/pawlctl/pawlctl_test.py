@@ -507,9 +507,6 @@ class PawlctlTest(unittest.TestCase):
         self.assert_usage_error(
             job + ["--collectives=mpi"], "--collectives=mpi", "auto, gloo, nccl"
         )
-        self.assert_usage_error(
-            job + ["--straggler=pareto:shape=2"], "--straggler", "scale_ms is missing"
-        )
         self.assert_usage_error(job + ["--max_restarts=-1"], "--max_restarts=-1")
         self.assert_usage_error(job + ["--set=no_such_field=1"], "no_such_field")
         self.assert_usage_error(run + ["--job=" + self.job + "x"], self.job + "x")

@@ -20,7 +20,6 @@
 #include "client_lib/job/job_file.h"
 #include "client_lib/job/job_validation.h"
 #include "deploy/pawlctl/cluster/local_cluster.h"
-#include "worker/train/straggler.h"
 
 namespace pawl {
 namespace {
@@ -103,8 +102,6 @@ absl::StatusOr<LocalJob> PrepareJob(const RunOptions& options) {
         absl::StrCat("--collectives=", options.collectives,
                      " is not possible: ", absl::StrJoin(kCollectives, ", ")));
   }
-  if (const auto straggler = ParseStraggler(options.straggler); !straggler.ok())
-    return Annotate(straggler.status(), "--straggler");
   if (Durability durability; !options.durability.empty()) {
     if (!Durability_Parse(options.durability, &durability) ||
         durability == DURABILITY_UNSPECIFIED) {
