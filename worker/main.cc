@@ -37,8 +37,8 @@
 #include "worker/device/open_device.h"
 #include "worker/process/interrupt.h"
 #include "worker/process/job_data.h"
+#include "worker/process/straggler.h"
 #include "worker/process/worker.h"
-#include "worker/train/straggler.h"
 
 ABSL_FLAG(
     std::string, scheduler, "",

@@ -13,11 +13,11 @@ bool IsField(const Column& column) {
          column.has_crossed();
 }
 
-absl::StatusOr<uint32_t> CsvField(const CsvSpec& csv, const std::string& name) {
+absl::StatusOr<GroupKey> CsvField(const CsvSpec& csv, const std::string& name) {
   uint32_t field = 0;
   for (const Column& column : csv.columns()) {
     if (column.name() == name) {
-      if (IsField(column)) return field;
+      if (IsField(column)) return GroupKey{.field = field};
       return absl::InvalidArgumentError(absl::StrCat(
           "evaluation.group_by is \"", name,
           "\", a column of data.csv.columns that is not categorical; make it bucketized, "
@@ -31,19 +31,20 @@ absl::StatusOr<uint32_t> CsvField(const CsvSpec& csv, const std::string& name) {
 
 }  // namespace
 
-absl::StatusOr<uint32_t> GroupField(const Data& data, const std::string& group_by) {
+absl::StatusOr<GroupKey> FindGroupKey(const Data& data, const std::string& group_by) {
   if (data.format() == CSV) return CsvField(data.csv(), group_by);
   if (data.format() != LIBSVM) {
     return absl::InvalidArgumentError(absl::StrCat("evaluation.group_by is set, but data.format ",
                                                    DataFormat_Name(data.format()),
                                                    " has no categorical fields"));
   }
+  if (group_by == "qid") return GroupKey{.is_query_id = true};
   uint32_t field = 0;
   const uint32_t fields = data.libsvm_fields() == 0 ? kMaxFields : data.libsvm_fields();
-  if (absl::SimpleAtoi(group_by, &field) && field < fields) return field;
+  if (absl::SimpleAtoi(group_by, &field) && field < fields) return GroupKey{.field = field};
   return absl::InvalidArgumentError(absl::StrCat("evaluation.group_by is \"", group_by,
-                                                 "\"; with LIBSVM it must be the number of a "
-                                                 "field, from 0 to ",
+                                                 "\"; with LIBSVM it must be \"qid\" or the "
+                                                 "number of a field, from 0 to ",
                                                  fields - 1));
 }
 

@@ -10,9 +10,17 @@
 
 namespace pawl {
 
-// The categorical field, counted from 0, that evaluation.group_by names in the data.
-// INVALID_ARGUMENT if there is none. The number of a LIBSVM field may exceed those in the file.
-absl::StatusOr<uint32_t> GroupField(const Data& data, const std::string& group_by);
+// What makes a sample a member of a group.
+struct GroupKey {
+  // The `qid` of a LIBSVM line. Otherwise the first category in `field`, a categorical field
+  // counted from 0.
+  bool is_query_id = false;
+  uint32_t field = 0;
+};
+
+// What evaluation.group_by names in the data. INVALID_ARGUMENT if there is nothing of that name.
+// The number of a LIBSVM field may exceed those in the file, and its lines may lack a qid.
+absl::StatusOr<GroupKey> FindGroupKey(const Data& data, const std::string& group_by);
 
 }  // namespace pawl
 

@@ -293,7 +293,13 @@ TEST(JobValidationTest, GroupsAreThoseOfACategoricalFeature) {
   ExpectRefused({"evaluation.group_by=late"}, "not categorical");
   ExpectRefused({"evaluation.group_by=user"}, "data.csv.columns does not have");
   ExpectRefused({"evaluation.group_by=origin", "data.eval=\"\""}, "data.eval is empty");
-  ExpectRefused({"evaluation.group_by=origin", "model.loss=SQUARED"}, "only LOGISTIC");
+  EXPECT_EQ(Validate(Changed({"evaluation.group_by=origin", "model.loss=SQUARED"})),
+            absl::OkStatus());
+  ExpectRefused({"evaluation.ndcg_at=5"}, "evaluation.group_by is empty");
+  ExpectRefused({"evaluation.early_stopping.metric=NDCG"}, "evaluation.group_by is empty");
+  EXPECT_EQ(Validate(Changed({"evaluation.early_stopping.metric=NDCG", "evaluation.ndcg_at=5",
+                              "evaluation.group_by=origin"})),
+            absl::OkStatus());
   ExpectRefused({"evaluation.early_stopping.metric=GAUC"}, "evaluation.group_by is empty");
   EXPECT_EQ(
       Validate(Changed({"evaluation.early_stopping.metric=GAUC", "evaluation.group_by=origin"})),

@@ -45,6 +45,7 @@ std::string MetricsPage() {
   evaluation.set_accuracy(1);
   evaluation.set_rmse(1);
   evaluation.set_mae(1);
+  evaluation.set_ndcg(1);
   std::string text =
       "# Metrics\n\n"
       "`pawl-scheduler --metrics_listen=HOST:PORT` serves them at `http://HOST:PORT/metrics`,\n"

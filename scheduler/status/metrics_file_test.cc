@@ -41,6 +41,8 @@ TEST(MetricsFileTest, EvaluationHasItsTimeAndItsCalibration) {
   result.set_gauc(0.625);
   result.set_groups(3);
   result.set_group_samples(40);
+  result.set_ndcg(0.375);
+  result.set_ndcg_groups(5);
   CalibrationBin& bin = *result.add_calibration_bins();
   bin.set_samples(12);
   bin.set_mean_prediction(0.25);
@@ -55,6 +57,8 @@ TEST(MetricsFileTest, EvaluationHasItsTimeAndItsCalibration) {
   EXPECT_EQ(eval["gauc"], 0.625);
   EXPECT_EQ(eval["groups"], 3);
   EXPECT_EQ(eval["group_samples"], 40);
+  EXPECT_EQ(eval["ndcg"], 0.375);
+  EXPECT_EQ(eval["ndcg_groups"], 5);
   EXPECT_EQ(
       eval["calibration_bins"],
       nlohmann::json::parse(R"([{"samples": 12, "mean_prediction": 0.25, "mean_label": 0.5}])"));

@@ -41,14 +41,6 @@ struct DataShape {
   uint32_t label_count = 1;
 };
 
-// The category of the sample's first entry in the field: the group to which the sample belongs. 0
-// without an entry.
-inline uint64_t GroupOf(const Batch& batch, uint32_t sample, uint32_t field) {
-  const size_t place = size_t{sample} * batch.field_count + field;
-  const uint32_t entry = batch.field_begin[place];
-  return entry == batch.field_begin[place + 1] ? 0 : batch.keys[batch.entry_key[entry]];
-}
-
 // Returns INVALID_ARGUMENT, naming the member, if the batch does not have this shape or its lists
 // are inconsistent or out of range. Does not check labels.
 absl::Status CheckBatch(const Batch& batch, const DataShape& shape);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/partitioner.h"
@@ -124,20 +125,26 @@ std::unique_ptr<RankBatches> Dataset::OpenRank(const Sampler& sampler, uint32_t 
   return std::make_unique<MemoryRankBatches>(store_, sampler, rank, order);
 }
 
-std::vector<uint64_t> Dataset::SamplesOfGroups(uint32_t field, uint32_t rank,
-                                               uint32_t ranks) const {
+uint64_t Dataset::GroupOf(uint64_t sample, const GroupKey& key) const {
+  if (key.is_query_id) return store_.query_ids.empty() ? 0 : store_.query_ids[sample];
   const uint64_t fields = store_.shape.field_count;
-  const auto group_of = [&](uint64_t sample) -> uint64_t {
-    uint64_t entry = sample * fields + field;
-    if (!store_.sample_begin.empty()) {
-      entry = store_.sample_begin[sample] + field;
-      if (entry >= store_.sample_begin[sample + 1]) return 0;
-    }
-    return store_.keys()[store_.entries[entry]];
-  };
+  uint64_t entry = sample * fields + key.field;
+  if (!store_.field_counts.empty()) {
+    const uint16_t* const counts = &store_.field_counts[sample * fields];
+    if (counts[key.field] == 0) return 0;
+    entry = std::accumulate(counts, counts + key.field, store_.sample_begin[sample]);
+  } else if (!store_.sample_begin.empty()) {
+    entry = store_.sample_begin[sample] + key.field;
+    if (entry >= store_.sample_begin[sample + 1]) return 0;
+  }
+  return store_.keys()[store_.entries[entry]];
+}
+
+std::vector<uint64_t> Dataset::SamplesOfGroups(const GroupKey& key, uint32_t rank,
+                                               uint32_t ranks) const {
   std::vector<uint64_t> samples;
   for (uint64_t sample = 0; sample < size(); ++sample) {
-    if (Mix64(group_of(sample)) % ranks == rank) samples.push_back(sample);
+    if (Mix64(GroupOf(sample, key)) % ranks == rank) samples.push_back(sample);
   }
   return samples;
 }

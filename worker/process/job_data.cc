@@ -12,6 +12,7 @@
 #include "client_lib/job/data_files.h"
 #include "spdlog/spdlog.h"
 #include "worker/model/loss_function.h"
+#include "worker/train/ndcg.h"
 
 namespace pawl {
 namespace {
@@ -30,6 +31,18 @@ absl::Status CheckLabels(const Job& job, const LabelSummary& labels, absl::strin
       const LossFunction loss,
       LossFunction::Create(job.model(), std::max(job.model().mlp().classes(), 1u)));
   return loss.CheckLabels(labels, absl::StrCat(field, ": the labels of ", Describe(files)));
+}
+
+// With squared loss the labels of groups are relevances.
+absl::Status CheckRelevances(const Job& job, const LabelSummary& labels,
+                             const std::vector<std::string>& files) {
+  if (job.evaluation().group_by().empty() || job.model().loss() != SQUARED ||
+      (labels.min >= 0 && labels.max <= kMaxRelevance)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "evaluation.group_by: the labels of ", Describe(files), " are ", labels.min, " to ",
+      labels.max, "; as relevances for NDCG they must be 0 to ", kMaxRelevance));
 }
 
 void LogBadSamples(const BadSamples& bad) {
@@ -77,6 +90,7 @@ absl::StatusOr<JobData> LoadJobData(const Job& job, const JobDataOptions& option
                                                    {.max_bytes = options.max_bytes - used_bytes,
                                                     .shape = data.train->shape()}));
     PAWL_RETURN_IF_ERROR(CheckLabels(job, data.eval->labels(), "data.eval", eval_files));
+    PAWL_RETURN_IF_ERROR(CheckRelevances(job, data.eval->labels(), eval_files));
     if (streamed_data != nullptr) streamed_data->CountOther(data.eval->memory_bytes());
   }
   const double seconds = Seconds(Clock::Real().Now() - begin);

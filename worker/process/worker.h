@@ -16,7 +16,7 @@
 #include "worker/device/cpu/gemm/gemm.h"
 #include "worker/device/cuda/library.h"
 #include "worker/process/interrupt.h"
-#include "worker/train/straggler.h"
+#include "worker/process/straggler.h"
 
 namespace pawl {
 

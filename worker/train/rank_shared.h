@@ -17,8 +17,8 @@
 #include "worker/dense/dense_store.h"
 #include "worker/process/progress_board.h"
 #include "worker/process/rendezvous.h"
+#include "worker/process/straggler.h"
 #include "worker/train/step_plan.h"
-#include "worker/train/straggler.h"
 
 namespace pawl {
 

@@ -271,25 +271,34 @@ TEST(RankTrainerTest, AllRanksReportTheirSharesOfEachEvaluation) {
 }
 
 TEST(RankTrainerTest, EachGroupIsEvaluatedWholeByOneRank) {
-  // Field 0 of sample s is 1 + s % 5, its label is 1 if s % 3 is 0: five groups of six samples.
-  Cluster cluster({.logical_workers = 3, .eval_samples = 30, .epochs = 1, .group_by = "0"});
-  cluster.RunAllOk();
-  uint64_t groups = 0, group_samples = 0, samples = 0, auc_sum = 0;
-  std::set<uint64_t> shares;
-  for (const ReportEvaluationRequest& report : cluster.rendezvous_->reports()) {
-    EXPECT_EQ(report.samples(), 6 * report.groups());
-    shares.insert(report.samples());
-    groups += report.groups();
-    group_samples += report.group_samples();
-    samples += report.samples();
-    auc_sum += report.group_auc_sum();
+  // Field 0 of sample s is 1 + s % 5, as its qid is but for 99, and its label is 1 if s % 3 is 0:
+  // five groups of six samples.
+  for (const char* const group_by : {"0", "qid"}) {
+    SCOPED_TRACE(group_by);
+    Cluster cluster({.logical_workers = 3, .eval_samples = 30, .epochs = 1, .group_by = group_by});
+    cluster.RunAllOk();
+    uint64_t groups = 0, group_samples = 0, samples = 0, auc_sum = 0, ndcg_groups = 0, ndcg_sum = 0;
+    std::set<uint64_t> shares;
+    for (const ReportEvaluationRequest& report : cluster.rendezvous_->reports()) {
+      EXPECT_EQ(report.samples(), 6 * report.groups());
+      shares.insert(report.samples());
+      groups += report.groups();
+      group_samples += report.group_samples();
+      samples += report.samples();
+      auc_sum += report.group_auc_sum();
+      ndcg_groups += report.ndcg_groups();
+      ndcg_sum += report.ndcg_sum();
+    }
+    EXPECT_EQ(groups, 5u);
+    EXPECT_EQ(group_samples, 30u);
+    EXPECT_EQ(samples, 30u);
+    EXPECT_GT(shares.size(), 1u) << "groups are not spread over ranks";
+    EXPECT_GT(auc_sum, 0u);
+    EXPECT_LE(auc_sum, uint64_t{30} << 32);
+    EXPECT_EQ(ndcg_groups, 5u);
+    EXPECT_GT(ndcg_sum, uint64_t{1} << 32);
+    EXPECT_LE(ndcg_sum, uint64_t{5} << 32);
   }
-  EXPECT_EQ(groups, 5u);
-  EXPECT_EQ(group_samples, 30u);
-  EXPECT_EQ(samples, 30u);
-  EXPECT_GT(shares.size(), 1u) << "groups are not spread over ranks";
-  EXPECT_GT(auc_sum, 0u);
-  EXPECT_LE(auc_sum, uint64_t{30} << 32);
 }
 
 TEST(RankTrainerTest, ScoresOfTooManySamplesAreRoundedByAllRanks) {

@@ -449,7 +449,7 @@ class Run {
         count("samples"), " samples, ", count("samples_per_s"), " samples/s"));
     std::vector<std::string> scores;
     if (const auto eval = metrics_.find("eval"); eval != metrics_.end() && eval->is_object()) {
-      for (const char* name : {"auc", "logloss", "accuracy", "rmse", "gauc", "mae"}) {
+      for (const char* name : {"auc", "logloss", "accuracy", "rmse", "gauc", "mae", "ndcg"}) {
         const auto value = eval->find(name);
         if (value != eval->end() && value->is_number()) {
           scores.push_back(absl::StrCat(name, " ", FormatValue(value->get<double>())));

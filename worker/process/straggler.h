@@ -1,6 +1,6 @@
 // Injected delays, for experiments with slow workers.
-#ifndef PAWL_WORKER_TRAIN_STRAGGLER_H_
-#define PAWL_WORKER_TRAIN_STRAGGLER_H_
+#ifndef PAWL_WORKER_PROCESS_STRAGGLER_H_
+#define PAWL_WORKER_PROCESS_STRAGGLER_H_
 
 #include <cstdint>
 #include <string>
@@ -54,4 +54,4 @@ absl::StatusOr<Straggler> ParseStraggler(absl::string_view text);
 
 }  // namespace pawl
 
-#endif  // PAWL_WORKER_TRAIN_STRAGGLER_H_
+#endif  // PAWL_WORKER_PROCESS_STRAGGLER_H_

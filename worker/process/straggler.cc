@@ -1,4 +1,4 @@
-#include "worker/train/straggler.h"
+#include "worker/process/straggler.h"
 
 #include <algorithm>
 #include <chrono>
