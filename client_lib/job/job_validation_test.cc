@@ -211,6 +211,15 @@ TEST(JobValidationTest, ConsistencyFieldsMustFitTheMode) {
   EXPECT_EQ(Validate(Changed({"consistency.mode=BOUNDED", "consistency.staleness=3"})),
             absl::OkStatus());
   EXPECT_EQ(Validate(Changed({"consistency.backup_workers=3"})), absl::OkStatus());
+  for (const char* const field : {"consistency.read_my_writes", "consistency.staleness_aware"}) {
+    const std::string setting = absl::StrCat(field, "=true");
+    ExpectRefused({setting}, field);
+    EXPECT_EQ(Validate(Changed({"consistency.mode=ASYNC", setting})), absl::OkStatus());
+    EXPECT_EQ(Validate(Changed({"consistency.mode=BOUNDED", setting})), absl::OkStatus());
+  }
+  ExpectRefused(
+      {"consistency.mode=ASYNC", "consistency.staleness_aware=true", "dense_path=ALLREDUCE"},
+      "consistency.staleness_aware is set");
 }
 
 TEST(JobValidationTest, MoreWorkersThanRanksAreRefused) {
