@@ -163,6 +163,14 @@ absl::Status ValidateEvaluation(const Job& job) {
           "evaluation.early_stopping is set, but data.eval is empty; name a file to evaluate on");
     }
   }
+  if (evaluation.only()) {
+    if (job.data().eval().empty())
+      return Invalid("evaluation.only is set, but data.eval is empty; name the files to evaluate");
+    if (evaluation.has_early_stopping())
+      return Invalid("evaluation.only is set, and evaluation.early_stopping too; leave one out");
+    if (!job.checkpoint().dir().empty())
+      return Invalid("evaluation.only is set, and checkpoint.dir too; leave one out");
+  }
   const Loss loss = LossOf(job.model());
   if (!evaluation.group_by().empty()) {
     if (loss == SOFTMAX_CROSS_ENTROPY) {

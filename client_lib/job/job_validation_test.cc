@@ -305,6 +305,10 @@ TEST(JobValidationTest, GroupsAreThoseOfACategoricalFeature) {
   EXPECT_EQ(Validate(Changed({"evaluation.group_by=origin", "model.loss=SQUARED"})),
             absl::OkStatus());
   ExpectRefused({"evaluation.ndcg_at=5"}, "evaluation.group_by is empty");
+  EXPECT_EQ(Validate(Changed({"evaluation.only=true"})), absl::OkStatus());
+  ExpectRefused({"evaluation.only=true", "data.eval=[]"}, "data.eval is empty");
+  ExpectRefused({"evaluation.only=true", "evaluation.early_stopping={}"}, "early_stopping");
+  ExpectRefused({"evaluation.only=true", "checkpoint.dir=a"}, "checkpoint.dir");
   ExpectRefused({"evaluation.early_stopping.metric=NDCG"}, "evaluation.group_by is empty");
   EXPECT_EQ(Validate(Changed({"evaluation.early_stopping.metric=NDCG", "evaluation.ndcg_at=5",
                               "evaluation.group_by=origin"})),

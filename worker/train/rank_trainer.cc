@@ -81,6 +81,8 @@ bool RankTrainer::IsIdle() const {
 
 absl::Status RankTrainer::RunSteps() {
   const uint64_t total = shared_.plan.total_steps();
+  // Whatever the rank had done beyond the checkpoint's step.
+  if (shared_.job.evaluation().only()) return evaluation_->Run(total).status();
   uint64_t step = session_.step();
   stream_ = std::make_unique<BatchStream>(step, total, [this](uint64_t number, Batch* batch) {
     return batches_->Assemble(number, batch);

@@ -47,6 +47,8 @@ struct RunOptions {
   bool until_stdin_ends = false;
   // A checkpoint's folder, or a folder of checkpoints, to start from; empty: none.
   std::string restore;
+  // Print errors only.
+  bool is_quiet = false;
 };
 
 struct LocalJob {

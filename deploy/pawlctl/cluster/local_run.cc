@@ -95,6 +95,7 @@ class Run {
         until_stdin_ends_(options.until_stdin_ends),
         out_(out),
         signals_(signals),
+        console_(options.is_quiet),
         cluster_(std::move(programs), out, options.servers, job.workers, options.max_restarts,
                  options.devices, job.worker_flags, options.tls),
         security_options_{.tls_dir = options.tls ? out.tls("operator") : ""} {}

@@ -1,11 +1,8 @@
 #include "deploy/pawlctl/cluster/run_command.h"
 
 #include <chrono>
-#include <cstdlib>
-#include <filesystem>
 #include <memory>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -28,13 +25,6 @@ namespace {
 int Refuse(const absl::Status& error) {
   Console().Error(error.message());
   return kExitUsage;
-}
-
-absl::StatusOr<Programs> FindOwnPrograms() {
-  std::error_code error;
-  const std::string own_program = std::filesystem::read_symlink("/proc/self/exe", error).string();
-  const char* const bin_folder = std::getenv("PAWL_BIN_DIR");
-  return FindPrograms(own_program, bin_folder != nullptr ? bin_folder : "");
 }
 
 int RunJob(const RunOptions& options) {
