@@ -43,6 +43,9 @@ inline constexpr uint32_t kMaxMicroBatches = 65536;
 // precision.loss_scale: 2^24.
 inline constexpr float kMaxLossScale = 16777216;
 inline constexpr int kMaxHiddenLayers = 32;
+inline constexpr uint32_t kMaxExperts = 64;
+// Labels of a sample.
+inline constexpr uint32_t kMaxLabels = 64;
 // The weight matrix between two layers of this width takes 1 GiB, too much to move in a step.
 inline constexpr uint32_t kMaxLayerWidth = 16384;
 // One less than the widest row: models keep a bias beside the factors.

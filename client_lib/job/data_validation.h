@@ -17,10 +17,12 @@ absl::Status Invalid(const Parts&... parts) {
   return absl::InvalidArgumentError(absl::StrCat(parts...));
 }
 
-// The numbers of numeric and categorical inputs that a model gets.
+// The numbers of numeric and categorical inputs, and of labels, that a model gets.
 struct DataFeatures {
   uint64_t numerics = 0;
   uint64_t fields = 0;
+  // Labels of each sample.
+  uint64_t labels = 1;
 };
 
 // Validates everything except the files, and returns the inputs. INVALID_ARGUMENT names the field.

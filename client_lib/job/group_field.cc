@@ -4,6 +4,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/limits.h"
+#include "client_lib/base/status_macros.h"
 
 namespace pawl {
 namespace {
@@ -13,39 +14,45 @@ bool IsField(const Column& column) {
          column.has_crossed();
 }
 
-absl::StatusOr<GroupKey> CsvField(const CsvSpec& csv, const std::string& name) {
+absl::StatusOr<uint32_t> CsvField(const CsvSpec& csv, const std::string& name,
+                                  absl::string_view setting) {
   uint32_t field = 0;
   for (const Column& column : csv.columns()) {
     if (column.name() == name) {
-      if (IsField(column)) return GroupKey{.field = field};
+      if (IsField(column)) return field;
       return absl::InvalidArgumentError(absl::StrCat(
-          "evaluation.group_by is \"", name,
+          setting, " is \"", name,
           "\", a column of data.csv.columns that is not categorical; make it bucketized, "
           "categorical, hashed or crossed, or name another one"));
     }
     field += IsField(column);
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("evaluation.group_by is \"", name, "\", which data.csv.columns does not have"));
+      absl::StrCat(setting, " is \"", name, "\", which data.csv.columns does not have"));
 }
 
 }  // namespace
 
-absl::StatusOr<GroupKey> FindGroupKey(const Data& data, const std::string& group_by) {
-  if (data.format() == CSV) return CsvField(data.csv(), group_by);
+absl::StatusOr<uint32_t> FieldNamed(const Data& data, const std::string& name,
+                                    absl::string_view setting) {
+  if (data.format() == CSV) return CsvField(data.csv(), name, setting);
   if (data.format() != LIBSVM) {
-    return absl::InvalidArgumentError(absl::StrCat("evaluation.group_by is set, but data.format ",
+    return absl::InvalidArgumentError(absl::StrCat(setting, " is set, but data.format ",
                                                    DataFormat_Name(data.format()),
                                                    " has no categorical fields"));
   }
-  if (group_by == "qid") return GroupKey{.is_query_id = true};
   uint32_t field = 0;
   const uint32_t fields = data.libsvm_fields() == 0 ? kMaxFields : data.libsvm_fields();
-  if (absl::SimpleAtoi(group_by, &field) && field < fields) return GroupKey{.field = field};
-  return absl::InvalidArgumentError(absl::StrCat("evaluation.group_by is \"", group_by,
-                                                 "\"; with LIBSVM it must be \"qid\" or the "
-                                                 "number of a field, from 0 to ",
-                                                 fields - 1));
+  if (absl::SimpleAtoi(name, &field) && field < fields) return field;
+  return absl::InvalidArgumentError(
+      absl::StrCat(setting, " is \"", name,
+                   "\"; with LIBSVM it must be the number of a field, from 0 to ", fields - 1));
+}
+
+absl::StatusOr<GroupKey> FindGroupKey(const Data& data, const std::string& group_by) {
+  if (data.format() == LIBSVM && group_by == "qid") return GroupKey{.is_query_id = true};
+  PAWL_ASSIGN_OR_RETURN(const uint32_t field, FieldNamed(data, group_by, "evaluation.group_by"));
+  return GroupKey{.field = field};
 }
 
 }  // namespace pawl

@@ -1,4 +1,4 @@
-// The feature by whose values an evaluation groups its samples.
+// The categorical fields of the data, by their names in the job file.
 #ifndef PAWL_CLIENT_LIB_JOB_GROUP_FIELD_H_
 #define PAWL_CLIENT_LIB_JOB_GROUP_FIELD_H_
 
@@ -6,9 +6,15 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "proto/job.pb.h"
 
 namespace pawl {
+
+// The categorical field, counted from 0, that `setting` of the job file names in the data.
+// INVALID_ARGUMENT if there is none. The number of a LIBSVM field may exceed those in the file.
+absl::StatusOr<uint32_t> FieldNamed(const Data& data, const std::string& name,
+                                    absl::string_view setting);
 
 // What makes a sample a member of a group.
 struct GroupKey {
@@ -18,8 +24,8 @@ struct GroupKey {
   uint32_t field = 0;
 };
 
-// What evaluation.group_by names in the data. INVALID_ARGUMENT if there is nothing of that name.
-// The number of a LIBSVM field may exceed those in the file, and its lines may lack a qid.
+// What evaluation.group_by names in the data. Errors are those of FieldNamed. LIBSVM lines may lack
+// a qid.
 absl::StatusOr<GroupKey> FindGroupKey(const Data& data, const std::string& group_by);
 
 }  // namespace pawl

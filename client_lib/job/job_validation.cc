@@ -10,6 +10,7 @@
 #include "client_lib/base/status_macros.h"
 #include "client_lib/base/table_validation.h"
 #include "client_lib/job/data_validation.h"
+#include "client_lib/job/field_layout.h"
 #include "client_lib/job/group_field.h"
 #include "client_lib/job/model_layers.h"
 
@@ -63,7 +64,30 @@ absl::Status NeedFields(const std::string& where, const DataFeatures& features, 
                  "; add bucketized, categorical, hashed or crossed columns, or choose mlp");
 }
 
-absl::Status ValidateModel(const Model& model, const DataFeatures& features) {
+absl::Status ValidateMmoe(const Model::Mmoe& mmoe, const DataFeatures& features) {
+  PAWL_RETURN_IF_ERROR(ValidateDim("model.mmoe", mmoe.dim()));
+  PAWL_RETURN_IF_ERROR(ValidateStddev("model.mmoe", mmoe.init_stddev()));
+  PAWL_RETURN_IF_ERROR(ValidateLayers("model.mmoe.expert", mmoe.expert()));
+  PAWL_RETURN_IF_ERROR(ValidateLayers("model.mmoe.tower", mmoe.tower()));
+  if (mmoe.experts() < 1 || mmoe.experts() > kMaxExperts) {
+    return Invalid("model.mmoe.experts is ", mmoe.experts(), "; it must be 1 to ", kMaxExperts);
+  }
+  if (mmoe.expert().empty())
+    return Invalid("model.mmoe.expert is empty; it must have the widths of an expert's layers");
+  if (mmoe.label_weights().empty()) return absl::OkStatus();
+  if (static_cast<uint64_t>(mmoe.label_weights_size()) != features.labels) {
+    return Invalid("model.mmoe.label_weights has ", mmoe.label_weights_size(),
+                   " entries, but data has ", features.labels, " labels");
+  }
+  for (int i = 0; i < mmoe.label_weights_size(); ++i) {
+    if (std::isfinite(mmoe.label_weights(i)) && mmoe.label_weights(i) >= 0) continue;
+    return Invalid("model.mmoe.label_weights[", i, "] is ", mmoe.label_weights(i),
+                   "; it must be finite and at least 0");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateModel(const Data& data, const Model& model, const DataFeatures& features) {
   switch (model.kind_case()) {
     case Model::kLogisticRegression:
       break;
@@ -128,12 +152,52 @@ absl::Status ValidateModel(const Model& model, const DataFeatures& features) {
                        "; it must be a finite number");
       }
       break;
+    case Model::kDcn:
+      PAWL_RETURN_IF_ERROR(NeedFields("model.dcn", features, 1));
+      PAWL_RETURN_IF_ERROR(ValidateDim("model.dcn", model.dcn().dim()));
+      PAWL_RETURN_IF_ERROR(ValidateStddev("model.dcn", model.dcn().init_stddev()));
+      PAWL_RETURN_IF_ERROR(ValidateLayers("model.dcn.hidden", model.dcn().hidden()));
+      if (model.dcn().cross_layers() < 1 || model.dcn().cross_layers() > kMaxHiddenLayers) {
+        return Invalid("model.dcn.cross_layers is ", model.dcn().cross_layers(),
+                       "; it must be 1 to ", kMaxHiddenLayers);
+      }
+      if (model.dcn().rank() > kMaxLayerWidth) {
+        return Invalid("model.dcn.rank is ", model.dcn().rank(), "; at most ", kMaxLayerWidth,
+                       " is possible");
+      }
+      break;
+    case Model::kMmoe:
+      PAWL_RETURN_IF_ERROR(NeedFields("model.mmoe", features, 1));
+      PAWL_RETURN_IF_ERROR(ValidateMmoe(model.mmoe(), features));
+      break;
+    case Model::kDin:
+      PAWL_RETURN_IF_ERROR(NeedFields("model.din", features, 2));
+      PAWL_RETURN_IF_ERROR(ValidateDim("model.din", model.din().dim()));
+      PAWL_RETURN_IF_ERROR(ValidateStddev("model.din", model.din().init_stddev()));
+      PAWL_RETURN_IF_ERROR(ValidateLayers("model.din.hidden", model.din().hidden()));
+      PAWL_RETURN_IF_ERROR(
+          ValidateLayers("model.din.attention_hidden", model.din().attention_hidden()));
+      if (model.din().attention().empty()) {
+        return Invalid(
+            "model.din.attention is empty; name a history and its target, or choose wide_deep");
+      }
+      break;
     case Model::KIND_NOT_SET:
       return Invalid(
           "model has no kind; set one of logistic_regression, fm, wide_deep, deepfm, dlrm, mlp, "
-          "matrix_factorization");
+          "matrix_factorization, dcn, mmoe, din");
   }
-  PAWL_RETURN_IF_ERROR(ValidateRecompute(model));
+  if (features.labels > 1 && !model.has_mmoe()) {
+    return Invalid("data has ", features.labels, " labels, but only model.mmoe predicts more than ",
+                   "one; choose it, or keep one label");
+  }
+  PAWL_RETURN_IF_ERROR(FieldLayoutOf(data, model, static_cast<uint32_t>(features.fields)).status());
+  for (int i = 0; i < model.features_size(); ++i) {
+    if (!model.features(i).has_optimizer()) continue;
+    PAWL_RETURN_IF_ERROR(ValidateOptimizer(model.features(i).optimizer(),
+                                           absl::StrCat("model.features[", i, "].optimizer")));
+  }
+  PAWL_RETURN_IF_ERROR(ValidateRecompute(model, static_cast<uint32_t>(features.labels)));
   const bool many_classes = model.has_mlp() && model.mlp().classes() > 1;
   if (!Loss_IsValid(model.loss()))
     return Invalid("model.loss is ", static_cast<int>(model.loss()), ", which is unknown");
@@ -437,7 +501,7 @@ absl::Status ValidateJob(const Job& job, const JobValidationOptions& options) {
   // Values before files: a mistake in the job file is reported even if the data is on another
   // machine.
   PAWL_ASSIGN_OR_RETURN(const DataFeatures features, ValidateData(job.data()));
-  PAWL_RETURN_IF_ERROR(ValidateModel(job.model(), features));
+  PAWL_RETURN_IF_ERROR(ValidateModel(job.data(), job.model(), features));
   PAWL_RETURN_IF_ERROR(ValidateEvaluation(job));
   if (options.check_files) PAWL_RETURN_IF_ERROR(ValidateDataFiles(job.data()));
   return absl::OkStatus();

@@ -322,19 +322,22 @@ TEST(JobValidationTest, GroupsAreThoseOfACategoricalFeature) {
             absl::OkStatus());
 }
 
-TEST(JobValidationTest, GroupFieldIsCountedAmongTheFields) {
+TEST(JobValidationTest, GroupKeyIsCountedAmongTheFields) {
   const Job job = Changed({});
-  EXPECT_EQ(*GroupField(job.data(), "origin"), 0u);
-  EXPECT_EQ(*GroupField(job.data(), "hour"), 1u);
-  EXPECT_EQ(*GroupField(job.data(), "origin_hour"), 2u);
+  EXPECT_EQ(FindGroupKey(job.data()->field, "origin"), 0u);
+  EXPECT_EQ(FindGroupKey(job.data()->field, "hour"), 1u);
+  EXPECT_EQ(FindGroupKey(job.data()->field, "origin_hour"), 2u);
   Data libsvm;
   libsvm.set_format(LIBSVM);
   libsvm.set_libsvm_fields(4);
-  EXPECT_EQ(*GroupField(libsvm, "3"), 3u);
-  EXPECT_FALSE(GroupField(libsvm, "4").ok());
-  EXPECT_FALSE(GroupField(libsvm, "user").ok());
+  EXPECT_EQ(FindGroupKey(libsvm, "3")->field, 3u);
+  EXPECT_FALSE(FindGroupKey(libsvm, "3")->is_query_id);
+  EXPECT_TRUE(FindGroupKey(libsvm, "qid")->is_query_id);
+  EXPECT_FALSE(FindGroupKey(job.data(), "qid").ok()) << "CSV has columns only";
+  EXPECT_FALSE(FindGroupKey(libsvm, "4").ok());
+  EXPECT_FALSE(FindGroupKey(libsvm, "user").ok());
   libsvm.set_format(IDX);
-  EXPECT_FALSE(GroupField(libsvm, "0").ok());
+  EXPECT_FALSE(FindGroupKey(libsvm, "0").ok());
 }
 
 TEST(JobValidationTest, CheckpointIntervalIsAtMostAYear) {

@@ -15,7 +15,7 @@ void Append(const std::string& part, int layers, std::vector<std::string>& names
 
 }  // namespace
 
-std::vector<std::string> LayersOf(const Model& model) {
+std::vector<std::string> LayersOf(const Model& model, uint32_t labels) {
   std::vector<std::string> names;
   // The output layer is not among the hidden layers.
   switch (model.kind_case()) {
@@ -29,6 +29,26 @@ std::vector<std::string> LayersOf(const Model& model) {
       Append("bottom", model.dlrm().bottom_size(), names);
       Append("top", model.dlrm().top_size() + 1, names);
       break;
+    case Model::kDcn:
+      Append("mlp", model.dcn().hidden_size(), names);
+      Append("output", 1, names);
+      break;
+    case Model::kMmoe: {
+      const Model::Mmoe& mmoe = model.mmoe();
+      for (uint32_t e = 0; e < mmoe.experts(); ++e)
+        Append(absl::StrCat("expert/", e), mmoe.expert_size(), names);
+      for (uint32_t label = 0; label < labels; ++label) {
+        if (mmoe.experts() > 1) Append(absl::StrCat("gate/", label), 1, names);
+        Append(absl::StrCat("tower/", label), mmoe.tower_size() + 1, names);
+      }
+      break;
+    }
+    case Model::kDin:
+      for (int i = 0; i < model.din().attention_size(); ++i) {
+        Append(absl::StrCat("attention/", i), model.din().attention_hidden_size() + 1, names);
+      }
+      Append("mlp", model.din().hidden_size() + 1, names);
+      break;
     case Model::kMlp:
       Append("mlp", model.mlp().hidden_size() + 1, names);
       break;
@@ -38,8 +58,8 @@ std::vector<std::string> LayersOf(const Model& model) {
   return names;
 }
 
-absl::Status ValidateRecompute(const Model& model) {
-  const std::vector<std::string> layers = LayersOf(model);
+absl::Status ValidateRecompute(const Model& model, uint32_t labels) {
+  const std::vector<std::string> layers = LayersOf(model, labels);
   for (int i = 0; i < model.recompute_size(); ++i) {
     const std::string& name = model.recompute(i);
     if (name == "all" || std::find(layers.begin(), layers.end(), name) != layers.end()) continue;

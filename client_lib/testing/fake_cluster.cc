@@ -44,7 +44,7 @@ OutgoingMessage Serialize(const google::protobuf::MessageLite& message) {
 template <typename T>
 std::vector<T> Unpack(const std::string& bytes) {
   std::vector<T> values(bytes.size() / sizeof(T));
-  std::memcpy(values.data(), bytes.data(), values.size() * sizeof(T));
+  if (!values.empty()) std::memcpy(values.data(), bytes.data(), values.size() * sizeof(T));
   return values;
 }
 

@@ -74,8 +74,9 @@ void CheckReaderResult(const absl::Status& status, const SampleStore& store) {
 }
 
 void CheckSame(const SampleStore& a, const SampleStore& b) {
-  FuzzCheck(a.labels == b.labels && a.numerics == b.numerics && a.pixels == b.pixels &&
-                a.entries == b.entries && a.sample_begin == b.sample_begin &&
+  FuzzCheck(a.labels == b.labels && a.sample_weights == b.sample_weights &&
+                a.numerics == b.numerics && a.pixels == b.pixels && a.entries == b.entries &&
+                a.sample_begin == b.sample_begin && a.field_counts == b.field_counts &&
                 a.weights == b.weights && a.keys() == b.keys(),
             "samples are equal");
 }

@@ -30,8 +30,11 @@ absl::Status TooLarge(size_t samples, absl::string_view what, uint64_t limit) {
 
 }  // namespace
 
-BatchAssembler::BatchAssembler(const SampleStore& store, std::optional<KeyOrder> order)
-    : store_(store), order_(order), seen_(store_.keys().size()) {}
+BatchAssembler::BatchAssembler(const SampleStore& store, FieldLookup lookup)
+    : store_(store),
+      lookup_(std::move(lookup)),
+      seen_(store_.keys().size()),
+      set_keys_(lookup_.layout.field_sets.size()) {}
 
 absl::Status BatchAssembler::AssembleRange(SampleRange samples, Batch* batch) {
   range_.resize(samples.size());
@@ -49,31 +52,55 @@ absl::Status BatchAssembler::Assemble(absl::Span<const uint64_t> samples, Batch*
   }
   batch->samples = static_cast<uint32_t>(samples.size());
   batch->numeric_count = shape.numeric_count;
-  batch->field_count = shape.field_count;
-  batch->labels.resize(samples.size());
+  batch->label_count = shape.label_count;
+  batch->labels.resize(samples.size() * shape.label_count);
+  float* label = batch->labels.data();
   for (size_t i = 0; i < samples.size(); ++i) {
     if (i + kPrefetchSamples < samples.size())
-      __builtin_prefetch(&store_.labels[samples[i + kPrefetchSamples]]);
-    batch->labels[i] = store_.labels[samples[i]];
+      __builtin_prefetch(&store_.labels[samples[i + kPrefetchSamples] * shape.label_count]);
+    label = std::copy_n(&store_.labels[samples[i] * shape.label_count], shape.label_count, label);
+  }
+  batch->weights.clear();
+  if (!store_.sample_weights.empty()) {
+    for (const uint64_t sample : samples) batch->weights.push_back(store_.sample_weights[sample]);
   }
   AddNumerics(samples, batch);
-  batch->field_begin.resize(samples.size() * shape.field_count + 1);
-  if (store_.sample_begin.empty()) {
-    AddFixed(samples, batch);
-  } else {
-    PAWL_RETURN_IF_ERROR(AddRagged(samples, batch));
+  const FieldLayout& layout = lookup_.layout;
+  batch->field_sets.resize(layout.field_sets.size());
+  for (size_t i = 0; i < layout.field_sets.size(); ++i) {
+    FieldSet* const set = &batch->field_sets[i];
+    set->key_set = layout.field_sets[i].key_set;
+    set->field_count = static_cast<uint32_t>(layout.field_sets[i].fields.size());
+    set->field_begin.resize(samples.size() * set->field_count + 1);
+    if (!layout.is_single() || !store_.field_counts.empty()) {
+      PAWL_RETURN_IF_ERROR(AddChosen(samples, layout.field_sets[i], set, &set_keys_[i]));
+    } else if (store_.sample_begin.empty()) {
+      AddFixed(samples, set, &set_keys_[i]);
+    } else {
+      PAWL_RETURN_IF_ERROR(AddRagged(samples, set, &set_keys_[i]));
+    }
   }
-  if (++batch_number_ == 0) {  // wrapped around: old marks would look new
-    std::fill(seen_.begin(), seen_.end(), Seen{0, 0});
-    std::fill(slots_.begin(), slots_.end(), Slot{0, {0, 0}});
-    batch_number_ = 1;
+  batch->keys.resize(layout.key_sets.size());
+  for (size_t key_set = 0; key_set < layout.key_sets.size(); ++key_set) {
+    std::vector<uint64_t>* const keys = &batch->keys[key_set];
+    keys->clear();
+    StartKeySet();
+    if (!store_.interns()) {
+      size_t entries = 0;
+      for (size_t i = 0; i < set_keys_.size(); ++i)
+        entries += layout.field_sets[i].key_set == key_set ? set_keys_[i].size() : 0;
+      ReserveSlots(entries);
+    }
+    for (size_t i = 0; i < layout.field_sets.size(); ++i) {
+      if (layout.field_sets[i].key_set != key_set) continue;
+      if (store_.interns()) {
+        FindDistinct(&batch->field_sets[i], keys);
+      } else {
+        HashDistinct(set_keys_[i], &batch->field_sets[i], keys);
+      }
+    }
+    if (!lookup_.orders.empty()) SortKeys(lookup_.orders[key_set], key_set, batch);
   }
-  if (store_.interns()) {
-    FindDistinct(batch);
-  } else {
-    HashDistinct(batch);
-  }
-  if (order_.has_value()) SortKeys(*order_, batch);
   return absl::OkStatus();
 }
 
@@ -95,14 +122,15 @@ void BatchAssembler::AddNumerics(absl::Span<const uint64_t> samples, Batch* batc
   }
 }
 
-void BatchAssembler::AddFixed(absl::Span<const uint64_t> samples, Batch* batch) {
+void BatchAssembler::AddFixed(absl::Span<const uint64_t> samples, FieldSet* set,
+                              std::vector<uint64_t>* set_keys) {
   const size_t fields = store_.shape.field_count;
   const size_t entries = samples.size() * fields;
-  std::iota(batch->field_begin.begin(), batch->field_begin.end(), 0u);
-  batch->entry_value.assign(entries, 1.0f);
+  std::iota(set->field_begin.begin(), set->field_begin.end(), 0u);
+  set->entry_value.assign(entries, 1.0f);
   if (!store_.interns()) {
-    batch_keys_.resize(entries);
-    uint64_t* out = batch_keys_.data();
+    set_keys->resize(entries);
+    uint64_t* out = set_keys->data();
     for (size_t i = 0; i < samples.size() && fields > 0; ++i) {
       if (i + kPrefetchSamples < samples.size())
         __builtin_prefetch(&store_.entry_keys[samples[i + kPrefetchSamples] * fields]);
@@ -110,8 +138,8 @@ void BatchAssembler::AddFixed(absl::Span<const uint64_t> samples, Batch* batch) 
     }
     return;
   }
-  batch->entry_key.resize(entries);
-  uint32_t* out = batch->entry_key.data();
+  set->entry_key.resize(entries);
+  uint32_t* out = set->entry_key.data();
   for (size_t i = 0; i < samples.size() && fields > 0; ++i) {
     if (i + kPrefetchSamples < samples.size())
       __builtin_prefetch(&store_.entries[samples[i + kPrefetchSamples] * fields]);
@@ -119,16 +147,17 @@ void BatchAssembler::AddFixed(absl::Span<const uint64_t> samples, Batch* batch) 
   }
 }
 
-absl::Status BatchAssembler::AddRagged(absl::Span<const uint64_t> samples, Batch* batch) {
+absl::Status BatchAssembler::AddRagged(absl::Span<const uint64_t> samples, FieldSet* set,
+                                       std::vector<uint64_t>* set_keys) {
   uint64_t entries = 0;
   for (const uint64_t sample : samples)
     entries += store_.sample_begin[sample + 1] - store_.sample_begin[sample];
   if (entries > kMaxBatchEntries) return TooLarge(samples.size(), "entries", kMaxBatchEntries);
   const uint64_t fields = store_.shape.field_count;
   const bool interns = store_.interns();
-  (interns ? batch->entry_key.resize(entries) : batch_keys_.resize(entries));
-  batch->entry_value.resize(entries);
-  uint32_t* field_begin = batch->field_begin.data();
+  (interns ? set->entry_key.resize(entries) : set_keys->resize(entries));
+  set->entry_value.resize(entries);
+  uint32_t* field_begin = set->field_begin.data();
   uint64_t out = 0;
   for (const uint64_t sample : samples) {
     const uint64_t begin = store_.sample_begin[sample];
@@ -137,66 +166,115 @@ absl::Status BatchAssembler::AddRagged(absl::Span<const uint64_t> samples, Batch
       *field_begin++ = static_cast<uint32_t>(out + std::min(field, count));
     }
     if (interns) {
-      std::copy_n(store_.entries.data() + begin, count, batch->entry_key.data() + out);
+      std::copy_n(store_.entries.data() + begin, count, set->entry_key.data() + out);
     } else {
-      std::copy_n(store_.entry_keys.data() + begin, count, batch_keys_.data() + out);
+      std::copy_n(store_.entry_keys.data() + begin, count, set_keys->data() + out);
     }
     for (uint64_t i = 0; i < count; ++i)
-      batch->entry_value[out + i] = store_.weights.empty() ? 1.0f : store_.weights[begin + i];
+      set->entry_value[out + i] = store_.weights.empty() ? 1.0f : store_.weights[begin + i];
     out += count;
   }
   *field_begin = static_cast<uint32_t>(out);
   return absl::OkStatus();
 }
 
-void BatchAssembler::FindDistinct(Batch* batch) {
-  std::vector<uint32_t>& numbers = batch->entry_key;
+absl::Status BatchAssembler::AddChosen(absl::Span<const uint64_t> samples,
+                                       const FieldLayout::FieldSet& layout, FieldSet* set,
+                                       std::vector<uint64_t>* set_keys) {
+  const bool interns = store_.interns();
+  set->entry_key.clear();
+  set->entry_value.clear();
+  set_keys->clear();
+  uint32_t* field_begin = set->field_begin.data();
+  *field_begin++ = 0;
+  for (const uint64_t sample : samples) {
+    for (const uint32_t field : layout.fields) {
+      const SampleRange entries = store_.EntriesOf(sample, field);
+      const float share = layout.pooling == FieldPooling::kMean && entries.size() > 1
+                              ? 1.0f / static_cast<float>(entries.size())
+                              : 1.0f;
+      for (uint64_t entry = entries.begin; entry < entries.end; ++entry) {
+        set->entry_value.push_back((store_.weights.empty() ? 1.0f : store_.weights[entry]) * share);
+      }
+      if (interns) {
+        set->entry_key.insert(set->entry_key.end(),
+                              store_.entries.begin() + static_cast<ptrdiff_t>(entries.begin),
+                              store_.entries.begin() + static_cast<ptrdiff_t>(entries.end));
+      } else {
+        set_keys->insert(set_keys->end(),
+                         store_.entry_keys.begin() + static_cast<ptrdiff_t>(entries.begin),
+                         store_.entry_keys.begin() + static_cast<ptrdiff_t>(entries.end));
+      }
+      *field_begin++ = static_cast<uint32_t>(set->entry_value.size());
+    }
+    if (set->entry_value.size() > kMaxBatchEntries)
+      return TooLarge(samples.size(), "entries", kMaxBatchEntries);
+  }
+  return absl::OkStatus();
+}
+
+void BatchAssembler::StartKeySet() {
+  if (++number_ != 0) return;
+  // Wrapped around: old marks would look new.
+  std::fill(seen_.begin(), seen_.end(), Seen{0, 0});
+  std::fill(slots_.begin(), slots_.end(), Slot{0, {0, 0}});
+  number_ = 1;
+}
+
+void BatchAssembler::FindDistinct(FieldSet* set, std::vector<uint64_t>* keys) {
+  std::vector<uint32_t>& numbers = set->entry_key;
   if (distinct_.size() < numbers.size()) distinct_.resize(numbers.size());
   // Without branches, because whether a key is new cannot be predicted.
+  const auto before = static_cast<uint32_t>(keys->size());
   uint32_t count = 0;
   for (size_t i = 0; i < numbers.size(); ++i) {
     if (i + kPrefetchKeys < numbers.size())
       __builtin_prefetch(&seen_[numbers[i + kPrefetchKeys]], 1);
     Seen& seen = seen_[numbers[i]];
-    const bool is_new = seen.batch != batch_number_;
-    const uint32_t place = is_new ? count : seen.place;
+    const bool is_new = seen.batch != number_;
+    const uint32_t place = is_new ? before + count : seen.place;
     distinct_[count] = numbers[i];
     count += is_new;
-    seen = {batch_number_, place};
+    seen = {number_, place};
     numbers[i] = place;
   }
-  batch->keys.resize(count);
-  for (uint32_t k = 0; k < count; ++k) batch->keys[k] = store_.keys()[distinct_[k]];
+  keys->resize(before + count);
+  for (uint32_t k = 0; k < count; ++k) (*keys)[before + k] = store_.keys()[distinct_[k]];
 }
 
-void BatchAssembler::HashDistinct(Batch* batch) {
-  const size_t entries = batch_keys_.size();
+void BatchAssembler::ReserveSlots(size_t entries) {
   // At most half full.
   if (slots_.size() < 2 * entries) slots_.assign(std::bit_ceil(2 * entries), Slot{0, {0, 0}});
-  const size_t mask = slots_.size() - 1;
-  const auto home = [mask](uint64_t key) { return Mix64(key + 0x9e3779b97f4a7c15u) & mask; };
-  batch->entry_key.resize(entries);
-  batch->keys.resize(entries);
-  uint32_t count = 0;
-  for (size_t i = 0; i < entries; ++i) {
-    if (i + kPrefetchKeys < entries)
-      __builtin_prefetch(&slots_[home(batch_keys_[i + kPrefetchKeys])], 1);
-    const uint64_t key = batch_keys_[i];
-    size_t at = home(key);
-    while (slots_[at].seen.batch == batch_number_ && slots_[at].key != key) at = (at + 1) & mask;
-    Slot& slot = slots_[at];
-    if (slot.seen.batch != batch_number_) {
-      batch->keys[count] = key;
-      slot = {key, {batch_number_, count++}};
-    }
-    batch->entry_key[i] = slot.seen.place;
-  }
-  batch->keys.resize(count);
 }
 
-void BatchAssembler::SortKeys(const KeyOrder& order, Batch* batch) {
-  unsorted_.swap(batch->keys);
-  batch->keys.resize(unsorted_.size());
+void BatchAssembler::HashDistinct(const std::vector<uint64_t>& set_keys, FieldSet* set,
+                                  std::vector<uint64_t>* keys) {
+  const size_t entries = set_keys.size();
+  const size_t mask = slots_.size() - 1;
+  const auto home = [mask](uint64_t key) { return Mix64(key + 0x9e3779b97f4a7c15u) & mask; };
+  auto count = static_cast<uint32_t>(keys->size());
+  set->entry_key.resize(entries);
+  keys->resize(count + entries);
+  for (size_t i = 0; i < entries; ++i) {
+    if (i + kPrefetchKeys < entries)
+      __builtin_prefetch(&slots_[home(set_keys[i + kPrefetchKeys])], 1);
+    const uint64_t key = set_keys[i];
+    size_t at = home(key);
+    while (slots_[at].seen.batch == number_ && slots_[at].key != key) at = (at + 1) & mask;
+    Slot& slot = slots_[at];
+    if (slot.seen.batch != number_) {
+      (*keys)[count] = key;
+      slot = {key, {number_, count++}};
+    }
+    set->entry_key[i] = slot.seen.place;
+  }
+  keys->resize(count);
+}
+
+void BatchAssembler::SortKeys(const KeyOrder& order, size_t key_set, Batch* batch) {
+  std::vector<uint64_t>& keys = batch->keys[key_set];
+  unsorted_.swap(keys);
+  keys.resize(unsorted_.size());
   moved_.resize(unsorted_.size());
   next_in_partition_.assign(order.partitions, 0);
   for (size_t k = 0; k < unsorted_.size(); ++k) {
@@ -207,9 +285,12 @@ void BatchAssembler::SortKeys(const KeyOrder& order, Batch* batch) {
                       next_in_partition_.begin(), 0u);
   for (size_t k = 0; k < unsorted_.size(); ++k) {
     moved_[k] = next_in_partition_[moved_[k]]++;
-    batch->keys[moved_[k]] = unsorted_[k];
+    keys[moved_[k]] = unsorted_[k];
   }
-  for (uint32_t& key : batch->entry_key) key = moved_[key];
+  for (FieldSet& set : batch->field_sets) {
+    if (set.key_set != key_set) continue;
+    for (uint32_t& key : set.entry_key) key = moved_[key];
+  }
 }
 
 }  // namespace pawl

@@ -57,15 +57,15 @@ TEST(BatchAssemblerTest, CsvBatchHasKeysInOrderOfFirstAppearance) {
   ASSERT_TRUE(assembler.Assemble({2, 1, 2}, &batch).ok());
   EXPECT_EQ(batch.samples, 3u);
   EXPECT_EQ(batch.numeric_count, 2u);
-  EXPECT_EQ(batch.field_count, 2u);
+  EXPECT_EQ(batch.field_sets[0].field_count, 2u);
   EXPECT_THAT(batch.labels, ElementsAre(2, 1, 2));
   EXPECT_THAT(batch.numerics, ElementsAre(5, 6, 3, 4, 5, 6));
   const FeatureKey a("a"), b("b");
-  EXPECT_THAT(batch.keys, ElementsAre(a.OfCategory("p"), b.OfCategory("s"), a.OfCategory("r"),
-                                      b.OfCategory("q")));
-  EXPECT_THAT(batch.field_begin, ElementsAre(0, 1, 2, 3, 4, 5, 6));
-  EXPECT_THAT(batch.entry_key, ElementsAre(0, 1, 2, 3, 0, 1));
-  EXPECT_THAT(batch.entry_value, ElementsAre(1, 1, 1, 1, 1, 1));
+  EXPECT_THAT(batch.keys[0], ElementsAre(a.OfCategory("p"), b.OfCategory("s"), a.OfCategory("r"),
+                                         b.OfCategory("q")));
+  EXPECT_THAT(batch.field_sets[0].field_begin, ElementsAre(0, 1, 2, 3, 4, 5, 6));
+  EXPECT_THAT(batch.field_sets[0].entry_key, ElementsAre(0, 1, 2, 3, 0, 1));
+  EXPECT_THAT(batch.field_sets[0].entry_value, ElementsAre(1, 1, 1, 1, 1, 1));
 }
 
 TEST(BatchAssemblerTest, LibsvmFieldsHaveOneEntryAndTheLastTheRest) {
@@ -73,12 +73,12 @@ TEST(BatchAssemblerTest, LibsvmFieldsHaveOneEntryAndTheLastTheRest) {
   BatchAssembler assembler(dataset->store());
   Batch batch;
   ASSERT_TRUE(assembler.Assemble({0, 1, 2}, &batch).ok());
-  EXPECT_EQ(batch.field_count, 2u);
+  EXPECT_EQ(batch.field_sets[0].field_count, 2u);
   EXPECT_THAT(batch.labels, ElementsAre(1, -1, 1));
-  EXPECT_THAT(batch.keys, ElementsAre(5, 6, 7));
-  EXPECT_THAT(batch.field_begin, ElementsAre(0, 1, 1, 1, 1, 2, 5));
-  EXPECT_THAT(batch.entry_key, ElementsAre(0, 0, 1, 2, 0));
-  EXPECT_THAT(batch.entry_value, ElementsAre(0.5, 1, 2, 3, 4));
+  EXPECT_THAT(batch.keys[0], ElementsAre(5, 6, 7));
+  EXPECT_THAT(batch.field_sets[0].field_begin, ElementsAre(0, 1, 1, 1, 1, 2, 5));
+  EXPECT_THAT(batch.field_sets[0].entry_key, ElementsAre(0, 0, 1, 2, 0));
+  EXPECT_THAT(batch.field_sets[0].entry_value, ElementsAre(0.5, 1, 2, 3, 4));
 }
 
 TEST(BatchAssemblerTest, IdxBatchHasScaledPixels) {
@@ -93,9 +93,9 @@ TEST(BatchAssemblerTest, IdxBatchHasScaledPixels) {
   ASSERT_TRUE(assembler.Assemble({1, 0}, &batch).ok());
   EXPECT_THAT(batch.labels, ElementsAre(7, 3));
   EXPECT_THAT(batch.numerics, ElementsAre(1.0f, 128.0f / 255.0f, 0.0f, 1.0f / 255.0f));
-  EXPECT_THAT(batch.keys, IsEmpty());
-  EXPECT_THAT(batch.field_begin, ElementsAre(0));
-  EXPECT_THAT(batch.entry_key, IsEmpty());
+  EXPECT_THAT(batch.keys[0], IsEmpty());
+  EXPECT_THAT(batch.field_sets[0].field_begin, ElementsAre(0));
+  EXPECT_THAT(batch.field_sets[0].entry_key, IsEmpty());
 }
 
 TEST(BatchAssemblerTest, BatchesAreIndependentOfEarlierOnes) {
@@ -118,18 +118,19 @@ TEST(BatchAssemblerTest, BatchesAreIndependentOfEarlierOnes) {
     Batch fresh;
     ASSERT_TRUE(fresh_assembler.Assemble(samples, &fresh).ok());
     EXPECT_EQ(batch.labels, fresh.labels);
-    EXPECT_EQ(batch.keys, fresh.keys);
-    EXPECT_EQ(batch.field_begin, fresh.field_begin);
-    EXPECT_EQ(batch.entry_key, fresh.entry_key);
-    EXPECT_EQ(batch.entry_value, fresh.entry_value);
+    EXPECT_EQ(batch.keys[0], fresh.keys[0]);
+    EXPECT_EQ(batch.field_sets[0].field_begin, fresh.field_sets[0].field_begin);
+    EXPECT_EQ(batch.field_sets[0].entry_key, fresh.field_sets[0].entry_key);
+    EXPECT_EQ(batch.field_sets[0].entry_value, fresh.field_sets[0].entry_value);
     // The keys are distinct and appear first in their order.
     uint32_t next = 0;
-    for (const uint32_t key : batch.entry_key) {
+    for (const uint32_t key : batch.field_sets[0].entry_key) {
       ASSERT_LE(key, next);
       if (key == next) ++next;
     }
-    EXPECT_EQ(next, batch.keys.size());
-    EXPECT_EQ(std::set<uint64_t>(batch.keys.begin(), batch.keys.end()).size(), batch.keys.size());
+    EXPECT_EQ(next, batch.keys[0].size());
+    EXPECT_EQ(std::set<uint64_t>(batch.keys[0].begin(), batch.keys[0].end()).size(),
+              batch.keys[0].size());
   }
 }
 
@@ -144,22 +145,108 @@ TEST(BatchAssemblerTest, KeysComeInTheOrderOfPartitions) {
   const auto dataset = Load(Libsvm(3), "sorted.libsvm", text);
   BatchAssembler plain(dataset->store());
   for (const uint32_t partitions : {1u, 7u, 16u}) {
-    BatchAssembler sorted(dataset->store(), KeyOrder{.table = 3, .partitions = partitions});
+    BatchAssembler sorted(dataset->store(),
+                          {FieldLayout::Single(dataset->shape().field_count), {{3, partitions}}});
     Batch expected, batch;
     for (uint64_t begin = 0; begin < 200; begin += 50) {
       ASSERT_TRUE(plain.AssembleRange({begin, begin + 50}, &expected).ok());
       ASSERT_TRUE(sorted.AssembleRange({begin, begin + 50}, &batch).ok());
       EXPECT_EQ(batch.labels, expected.labels);
-      EXPECT_EQ(batch.field_begin, expected.field_begin);
-      EXPECT_THAT(batch.keys, UnorderedElementsAreArray(expected.keys));
-      ASSERT_EQ(batch.entry_key.size(), expected.entry_key.size());
-      for (size_t e = 0; e < batch.entry_key.size(); ++e)
-        ASSERT_EQ(batch.keys.at(batch.entry_key[e]), expected.keys[expected.entry_key[e]]);
+      EXPECT_EQ(batch.field_sets[0].field_begin, expected.field_sets[0].field_begin);
+      EXPECT_THAT(batch.keys[0], UnorderedElementsAreArray(expected.keys[0]));
+      ASSERT_EQ(batch.field_sets[0].entry_key.size(), expected.field_sets[0].entry_key.size());
+      for (size_t e = 0; e < batch.field_sets[0].entry_key.size(); ++e)
+        ASSERT_EQ(batch.keys[0].at(batch.field_sets[0].entry_key[e]),
+                  expected.keys[0][expected.field_sets[0].entry_key[e]]);
       std::vector<uint32_t> partition_of;
-      for (const uint64_t key : batch.keys) partition_of.push_back(PartitionOf(3, key, partitions));
+      for (const uint64_t key : batch.keys[0])
+        partition_of.push_back(PartitionOf(3, key, partitions));
       EXPECT_TRUE(std::is_sorted(partition_of.begin(), partition_of.end()));
     }
   }
+}
+
+// The categories and weights of a sample's field.
+std::vector<std::pair<uint64_t, float>> EntriesOf(const Batch& batch, FieldLayout::Place place,
+                                                  uint32_t sample) {
+  const FieldSet& set = batch.field_sets[place.field_set];
+  std::vector<std::pair<uint64_t, float>> entries;
+  const size_t field = size_t{sample} * set.field_count + place.index;
+  for (uint32_t e = set.field_begin[field]; e < set.field_begin[field + 1]; ++e)
+    entries.emplace_back(batch.keys[set.key_set][set.entry_key[e]], set.entry_value[e]);
+  return entries;
+}
+
+// Three fields with up to three entries each; some keys are in several fields.
+void FillWithLists(std::mt19937& random, SampleStore* store) {
+  store->shape.field_count = 3;
+  store->sample_begin.push_back(0);
+  for (int s = 0; s < 80; ++s) {
+    store->labels.push_back(static_cast<float>(s));
+    for (int f = 0; f < 3; ++f) {
+      const uint32_t count = random() % 4;
+      for (uint32_t e = 0; e < count; ++e) store->AddEntry(random() % 20);
+      store->field_counts.push_back(static_cast<uint16_t>(count));
+    }
+    store->sample_begin.push_back(store->entry_count());
+  }
+}
+
+TEST(BatchAssemblerTest, EachTableGetsTheKeysOfItsFields) {
+  FieldLayout layout;
+  layout.key_sets.resize(2);
+  layout.field_sets = {
+      {0, FieldPooling::kSum, {0}}, {1, FieldPooling::kMean, {1}}, {1, FieldPooling::kNone, {2}}};
+  for (const bool interns : {true, false}) {
+    std::mt19937 random(9);
+    SampleStore store(uint64_t{1} << 30, interns);
+    FillWithLists(random, &store);
+    BatchAssembler plain(store), assembler(store, {layout, {{3, 8}, {4, 8}}});
+    for (int round = 0; round < 20; ++round) {
+      std::vector<uint64_t> samples(30);
+      for (uint64_t& sample : samples) sample = random() % store.size();
+      Batch whole, batch;
+      ASSERT_TRUE(plain.Assemble(samples, &whole).ok());
+      ASSERT_TRUE(assembler.Assemble(samples, &batch).ok());
+      ASSERT_TRUE(CheckBatch(batch, store.shape, layout).ok());
+      std::set<uint64_t> keys[2];
+      for (uint32_t s = 0; s < batch.samples; ++s) {
+        for (uint32_t field = 0; field < 3; ++field) {
+          auto expected = EntriesOf(whole, {0, field}, s);
+          for (auto& [key, value] : expected) {
+            keys[field == 0 ? 0 : 1].insert(key);
+            if (field == 1) value = 1.0f / static_cast<float>(expected.size());
+          }
+          EXPECT_EQ(EntriesOf(batch, layout.PlaceOf(field), s), expected);
+        }
+      }
+      for (const size_t k : {0, 1}) {
+        EXPECT_THAT(batch.keys[k], UnorderedElementsAreArray(keys[k]));
+        std::vector<uint32_t> partition_of;
+        for (const uint64_t key : batch.keys[k])
+          partition_of.push_back(PartitionOf(static_cast<uint32_t>(k) + 3, key, 8));
+        EXPECT_TRUE(std::is_sorted(partition_of.begin(), partition_of.end()));
+      }
+    }
+  }
+}
+
+TEST(BatchAssemblerTest, LabelsAndWeightsFollowTheirSamples) {
+  SampleStore store(uint64_t{1} << 30);
+  store.shape = {.numeric_count = 1, .field_count = 0, .label_count = 2};
+  store.labels = {0, 1, 2, 3, 4, 5};
+  store.sample_weights = {0.5f, 1, 2};
+  store.numerics = {7, 8, 9};
+  ASSERT_EQ(store.size(), 3u);
+  BatchAssembler assembler(store);
+  Batch batch;
+  ASSERT_TRUE(assembler.Assemble({2, 0}, &batch).ok());
+  EXPECT_THAT(batch.labels, ElementsAre(4, 5, 0, 1));
+  EXPECT_THAT(batch.weights, ElementsAre(2, 0.5f));
+  Batch part;
+  SliceBatch(batch, {1, 2}, &part);
+  EXPECT_THAT(part.labels, ElementsAre(0, 1));
+  EXPECT_THAT(part.weights, ElementsAre(0.5f));
 }
 
 TEST(BatchAssemblerTest, RangeAssemblesItsSamplesInOrder) {
@@ -170,8 +257,8 @@ TEST(BatchAssemblerTest, RangeAssemblesItsSamplesInOrder) {
   EXPECT_THAT(batch.labels, ElementsAre(1, 2));
   ASSERT_TRUE(assembler.AssembleRange(SampleRange{1, 1}, &batch).ok());
   EXPECT_EQ(batch.samples, 0u);
-  EXPECT_THAT(batch.keys, IsEmpty());
-  EXPECT_THAT(batch.field_begin, ElementsAre(0));
+  EXPECT_THAT(batch.keys[0], IsEmpty());
+  EXPECT_THAT(batch.field_sets[0].field_begin, ElementsAre(0));
 }
 
 TEST(BatchAssemblerTest, BatchAboveItsLimitIsRefused) {

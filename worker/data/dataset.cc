@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/partitioner.h"
@@ -20,8 +19,8 @@ namespace {
 class MemoryRankBatches final : public RankBatches {
  public:
   MemoryRankBatches(const SampleStore& store, const Sampler& sampler, uint32_t rank,
-                    std::optional<KeyOrder> order)
-      : sampler_(sampler), rank_(rank), assembler_(store, order) {}
+                    const FieldLookup& lookup)
+      : sampler_(sampler), rank_(rank), assembler_(store, lookup) {}
 
   absl::Status Assemble(uint64_t step, Batch* batch) override {
     sampler_.Indices(sampler_.PositionOf(step), rank_, &indices_);
@@ -121,23 +120,14 @@ absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Load(const Data& spec,
 
 std::unique_ptr<RankBatches> Dataset::OpenRank(const Sampler& sampler, uint32_t rank,
                                                uint64_t /*end_step*/,
-                                               std::optional<KeyOrder> order) const {
-  return std::make_unique<MemoryRankBatches>(store_, sampler, rank, order);
+                                               const FieldLookup& lookup) const {
+  return std::make_unique<MemoryRankBatches>(store_, sampler, rank, lookup);
 }
 
 uint64_t Dataset::GroupOf(uint64_t sample, const GroupKey& key) const {
   if (key.is_query_id) return store_.query_ids.empty() ? 0 : store_.query_ids[sample];
-  const uint64_t fields = store_.shape.field_count;
-  uint64_t entry = sample * fields + key.field;
-  if (!store_.field_counts.empty()) {
-    const uint16_t* const counts = &store_.field_counts[sample * fields];
-    if (counts[key.field] == 0) return 0;
-    entry = std::accumulate(counts, counts + key.field, store_.sample_begin[sample]);
-  } else if (!store_.sample_begin.empty()) {
-    entry = store_.sample_begin[sample] + key.field;
-    if (entry >= store_.sample_begin[sample + 1]) return 0;
-  }
-  return store_.keys()[store_.entries[entry]];
+  const SampleRange entries = store_.EntriesOf(sample, key.field);
+  return entries.size() == 0 ? 0 : store_.keys()[store_.entries[entries.begin]];
 }
 
 std::vector<uint64_t> Dataset::SamplesOfGroups(const GroupKey& key, uint32_t rank,

@@ -65,7 +65,7 @@ class Dataset final : public TrainingData {
   LabelSummary labels() const;
   // The batches that the sampler says, in the sampler's order.
   std::unique_ptr<RankBatches> OpenRank(const Sampler& sampler, uint32_t rank, uint64_t end_step,
-                                        std::optional<KeyOrder> order) const override;
+                                        const FieldLookup& lookup) const override;
   // The malformed samples that were skipped.
   const BadSamples& bad_samples() const { return bad_samples_; }
   // The group of a sample: its query id, or its first category in the field; 0 without one.

@@ -1,5 +1,8 @@
 #include "worker/data/sample_store.h"
 
+#include <algorithm>
+#include <numeric>
+
 #include "absl/strings/str_cat.h"
 
 namespace pawl {
@@ -44,6 +47,23 @@ void SampleStore::TruncateEntries(uint64_t count) {
     entry_keys.resize(count);
   }
   if (weights.size() > count) weights.resize(count);
+}
+
+SampleRange SampleStore::EntriesOf(uint64_t sample, uint32_t field) const {
+  const uint64_t fields = shape.field_count;
+  if (sample_begin.empty()) {
+    const uint64_t entry = sample * fields + field;
+    return {entry, entry + 1};
+  }
+  const uint64_t begin = sample_begin[sample];
+  const uint64_t end = sample_begin[sample + 1];
+  if (field_counts.empty()) {
+    const uint64_t first = std::min(begin + field, end);
+    return {first, field + 1 == fields ? end : std::min(first + 1, end)};
+  }
+  const uint16_t* const counts = &field_counts[sample * fields];
+  const uint64_t first = std::accumulate(counts, counts + field, begin);
+  return {first, first + counts[field]};
 }
 
 void SampleStore::Clear() {

@@ -10,6 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "client_lib/base/limits.h"
 #include "worker/data/batch.h"
+#include "worker/data/sampler.h"
 
 namespace pawl {
 
@@ -49,6 +50,9 @@ class SampleStore {
   uint64_t entry_count() const { return interns_ ? entries.size() : entry_keys.size(); }
   // Removes the entries, and their weights, after the first `count`.
   void TruncateEntries(uint64_t count);
+
+  // The entries of the sample's field.
+  SampleRange EntriesOf(uint64_t sample, uint32_t field) const;
 
   // Removes all samples, and keeps the memory.
   void Clear();

@@ -4,9 +4,10 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "client_lib/job/field_layout.h"
 #include "worker/data/batch.h"
 #include "worker/data/sampler.h"
 
@@ -16,6 +17,14 @@ namespace pawl {
 struct KeyOrder {
   uint32_t table = 0;
   uint32_t partitions = 0;
+};
+
+// How the fields of samples are looked up.
+struct FieldLookup {
+  FieldLayout layout;
+  // By key set: the table in the order of whose partitions the keys of a batch come, in which the
+  // client sends rows from their place. Empty: any order.
+  std::vector<KeyOrder> orders;
 };
 
 // The batches of one rank. Not thread-safe, except Cancel.
@@ -40,11 +49,11 @@ class TrainingData {
   virtual uint64_t size() const = 0;
   virtual const DataShape& shape() const = 0;
 
-  // The batches of `rank` for steps below `end_step`. `order`: as in BatchAssembler. The data and
-  // the sampler, which is for size() samples, outlive them.
+  // The batches of `rank` for steps below `end_step`. The data and the sampler, which is for size()
+  // samples, outlive them.
   virtual std::unique_ptr<RankBatches> OpenRank(const Sampler& sampler, uint32_t rank,
                                                 uint64_t end_step,
-                                                std::optional<KeyOrder> order) const = 0;
+                                                const FieldLookup& lookup) const = 0;
 };
 
 }  // namespace pawl

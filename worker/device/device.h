@@ -109,6 +109,13 @@ class Stream {
     SumColumns(gradient, sums);
   }
 
+  // out (+)= a * b, element by element. If b has one column, it is that factor of each row.
+  virtual void Multiply(ConstMatrix a, ConstMatrix b, Write write, Matrix out) = 0;
+  // out[r, 0] = the sum over c of a[r, c] * b[r, c]
+  virtual void RowDots(ConstMatrix a, ConstMatrix b, Matrix out) = 0;
+  // y[r, c] = exp(x[r, c]) / the sum over d of exp(x[r, d]); x and y may be the same.
+  virtual void Softmax(ConstMatrix x, Matrix y) = 0;
+
   // Sums of value * row over entries, in their order. rows: [keys, width]. pooled: [samples, fields
   // * width] for kField, [samples, width] for kSample.
   virtual void PoolRows(const Entries& entries, PoolOver over, ConstMatrix rows, Matrix pooled) = 0;
@@ -116,6 +123,16 @@ class Stream {
   // * pooled_gradient over the entries with that key.
   virtual void PoolRowsBackward(const Entries& entries, PoolOver over, ConstMatrix pooled_gradient,
                                 Matrix rows_gradient) = 0;
+
+  // largest[samples, fields * width]: the largest elements of the rows of a field's entries; 0 for
+  // a field without entries. rows: [entries, width], one for each entry. chosen, as many as in
+  // `largest`: the first entry that has the element, or kNoEntry.
+  static constexpr uint32_t kNoEntry = ~uint32_t{0};
+  virtual void MaxOfEntries(const Entries& entries, ConstMatrix rows, Matrix largest,
+                            uint32_t* chosen) = 0;
+  // The derivative: rows_gradient[entries, width].
+  virtual void MaxOfEntriesBackward(const Entries& entries, ConstMatrix largest_gradient,
+                                    const uint32_t* chosen, Matrix rows_gradient) = 0;
 
   // Each row of `vectors` consists of n = columns / dim vectors v_1 to v_n.
   //
@@ -131,17 +148,19 @@ class Stream {
                                     Write write, Matrix vectors_gradient) = 0;
 
   // Losses: *loss_sum becomes the sum over the samples, and the gradients those of the sum, times
-  // gradient_scale.
+  // gradient_scale. weights[samples]: factors of the samples' losses; null: all are 1.
   //
   // log(1 + exp(-z)) for labels > 0, log(1 + exp(z)) for others.
   virtual void LogisticLoss(size_t samples, const float* logits, const float* labels,
-                            float gradient_scale, float* gradients, double* loss_sum) = 0;
+                            const float* weights, float gradient_scale, float* gradients,
+                            double* loss_sum) = 0;
   // (prediction - label)^2 / 2
   virtual void SquaredLoss(size_t samples, const float* predictions, const float* labels,
-                           float gradient_scale, float* gradients, double* loss_sum) = 0;
+                           const float* weights, float gradient_scale, float* gradients,
+                           double* loss_sum) = 0;
   // -log(softmax(logits)[label]). REQUIRES: labels are 0, 1, ... logits.columns - 1.
-  virtual void SoftmaxLoss(ConstMatrix logits, const float* labels, float gradient_scale,
-                           Matrix gradients, double* loss_sum) = 0;
+  virtual void SoftmaxLoss(ConstMatrix logits, const float* labels, const float* weights,
+                           float gradient_scale, Matrix gradients, double* loss_sum) = 0;
 
   // *found = 1 if any of the elements is Inf or NaN, otherwise 0.
   virtual void FindNotFinite(size_t count, const float* x, float* found) = 0;

@@ -49,6 +49,14 @@ struct Entries {
   const float* entry_value = nullptr;     // [entries]
 };
 
+// The entries of a set of fields one by one, as operands of PoolRows with one field for each entry.
+struct EntryList {
+  // The rows of the entries' keys, times their values.
+  Entries rows;
+  // The rows of the entries' samples; a row of the table is one sample.
+  Entries samples;
+};
+
 // A row of weights as an update rule sees it: its offset among the weights and the gradients, its
 // length, and the offset of its slots among the slots.
 struct UpdatedRow {

@@ -1,5 +1,7 @@
 #include "worker/model/device_batch.h"
 
+#include <numeric>
+
 #include "client_lib/base/status_macros.h"
 
 namespace pawl {
@@ -19,20 +21,63 @@ absl::Status DeviceBatch::ToDevice(const std::vector<T>& host, Stream* upload, c
 absl::Status DeviceBatch::Load(const Batch& batch, Stream* upload) {
   Forget();
   workspace_.Reset();
-  entries_ = Entries();
-  entries_.samples = batch.samples;
-  entries_.fields = batch.field_count;
-  entries_.entries = batch.entry_key.size();
-  entries_.keys = batch.keys.size();
-  PAWL_RETURN_IF_ERROR(ToDevice(batch.field_begin, upload, &entries_.field_begin));
-  PAWL_RETURN_IF_ERROR(ToDevice(batch.entry_key, upload, &entries_.entry_key));
-  PAWL_RETURN_IF_ERROR(ToDevice(batch.entry_value, upload, &entries_.entry_value));
+  const size_t sets = batch.field_sets.size();
+  field_sets_.assign(sets, Entries());
+  entry_lists_.assign(sets, EntryList());
+  host_lists_.resize(sets);
+  for (size_t i = 0; i < sets; ++i) {
+    const FieldSet& set = batch.field_sets[i];
+    Entries& entries = field_sets_[i];
+    entries.samples = batch.samples;
+    entries.fields = set.field_count;
+    entries.entries = set.entry_key.size();
+    entries.keys = batch.keys[set.key_set].size();
+    PAWL_RETURN_IF_ERROR(ToDevice(set.field_begin, upload, &entries.field_begin));
+    PAWL_RETURN_IF_ERROR(ToDevice(set.entry_key, upload, &entries.entry_key));
+    PAWL_RETURN_IF_ERROR(ToDevice(set.entry_value, upload, &entries.entry_value));
+    const FieldPooling pooling = layout_.field_sets[i].pooling;
+    if (pooling == FieldPooling::kMax || pooling == FieldPooling::kNone)
+      PAWL_RETURN_IF_ERROR(LoadList(set, i, upload));
+  }
   const float* numerics = nullptr;
   PAWL_RETURN_IF_ERROR(ToDevice(batch.numerics, upload, &numerics));
   numerics_ = ConstMatrix(numerics, batch.samples, batch.numeric_count, batch.numeric_count);
   PAWL_RETURN_IF_ERROR(ToDevice(batch.labels, upload, &labels_));
+  weights_ = nullptr;
+  if (!batch.weights.empty() || !label_weights_.empty()) {
+    host_weights_.clear();
+    for (uint32_t s = 0; s < batch.samples; ++s) {
+      const float of_sample = batch.weights.empty() ? 1.0f : batch.weights[s];
+      for (uint32_t l = 0; l < batch.label_count; ++l)
+        host_weights_.push_back(of_sample * (label_weights_.empty() ? 1.0f : label_weights_[l]));
+    }
+    PAWL_RETURN_IF_ERROR(ToDevice(host_weights_, upload, &weights_));
+  }
   batch_ = &batch;
   return absl::OkStatus();
+}
+
+absl::Status DeviceBatch::LoadList(const FieldSet& set, size_t index, Stream* upload) {
+  const Entries& entries = field_sets_[index];
+  HostLists& lists = host_lists_[index];
+  lists.places.resize(entries.entries + 1);
+  std::iota(lists.places.begin(), lists.places.end(), 0u);
+  lists.ones.assign(entries.entries, 1.0f);
+  lists.samples.clear();
+  for (uint32_t sample = 0; sample < entries.samples; ++sample) {
+    const uint32_t begin = set.field_begin[size_t{sample} * set.field_count];
+    const uint32_t end = set.field_begin[size_t{sample + 1} * set.field_count];
+    lists.samples.insert(lists.samples.end(), end - begin, sample);
+  }
+  EntryList& list = entry_lists_[index];
+  list.rows = entries;
+  list.rows.samples = entries.entries;
+  list.rows.fields = 1;
+  PAWL_RETURN_IF_ERROR(ToDevice(lists.places, upload, &list.rows.field_begin));
+  list.samples = list.rows;
+  list.samples.keys = entries.samples;
+  PAWL_RETURN_IF_ERROR(ToDevice(lists.samples, upload, &list.samples.entry_key));
+  return ToDevice(lists.ones, upload, &list.samples.entry_value);
 }
 
 absl::StatusOr<const DeviceBatch*> DeviceBatches::Load(const Batch& batch) {

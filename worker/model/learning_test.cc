@@ -41,16 +41,16 @@ Batch MakeBatch(uint32_t samples, const DataShape& shape, const Labeler& labeler
   Batch batch;
   batch.samples = samples;
   batch.numeric_count = shape.numeric_count;
-  batch.field_count = shape.field_count;
-  for (uint32_t k = 0; k < shape.field_count * kKeysInField; ++k) batch.keys.push_back(k);
-  batch.field_begin.push_back(0);
+  batch.field_sets[0].field_count = shape.field_count;
+  for (uint32_t k = 0; k < shape.field_count * kKeysInField; ++k) batch.keys[0].push_back(k);
+  batch.field_sets[0].field_begin.push_back(0);
   for (uint32_t s = 0; s < samples; ++s) {
     Sample sample;
     for (uint32_t f = 0; f < shape.field_count; ++f) {
       sample.categories.push_back(random() % kKeysInField);
-      batch.entry_key.push_back(f * kKeysInField + sample.categories.back());
-      batch.entry_value.push_back(1);
-      batch.field_begin.push_back(batch.entry_key.size());
+      batch.field_sets[0].entry_key.push_back(f * kKeysInField + sample.categories.back());
+      batch.field_sets[0].entry_value.push_back(1);
+      batch.field_sets[0].field_begin.push_back(batch.field_sets[0].entry_key.size());
     }
     for (uint32_t i = 0; i < shape.numeric_count; ++i) {
       sample.numerics.push_back(std::uniform_real_distribution<float>(-1, 1)(random));
@@ -83,8 +83,10 @@ Outcome Train(const std::string& spec, const DataShape& shape, const Labeler& la
   CpuDevice device;
   auto model = TrainingModel::Create(JobOf(spec), shape, device);
   EXPECT_TRUE(model.ok()) << model.status();
-  const size_t keys = shape.field_count * kKeysInField;
-  TableValues parameters(**model, keys, 0), gradients = parameters;
+  // A batch with all keys.
+  Batch all;
+  all.keys[0].resize(shape.field_count * kKeysInField);
+  TableValues parameters(**model, all, 0), gradients = parameters;
   for (size_t t = 0; t < parameters.size(); ++t) {
     const TableSpec& table = (*model)->tables()[t];
     for (float& value : parameters[t]) {

@@ -11,8 +11,12 @@ namespace pawl {
 namespace {
 
 // Returns the loss, unless it does not fit the number of outputs.
-absl::StatusOr<Loss> ChooseLoss(const Model& spec, uint32_t output_count) {
-  const bool has_classes = output_count > 1;
+absl::StatusOr<Loss> ChooseLoss(const Model& spec, uint32_t label_count, uint32_t output_count) {
+  if (label_count > 1 && output_count != label_count) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "data has ", label_count, " labels, but the model predicts one; use mmoe, or keep one"));
+  }
+  const bool has_classes = output_count > label_count;
   switch (spec.loss()) {
     case LOSS_UNSPECIFIED:
       if (has_classes) return SOFTMAX_CROSS_ENTROPY;
@@ -35,14 +39,16 @@ absl::StatusOr<Loss> ChooseLoss(const Model& spec, uint32_t output_count) {
 
 }  // namespace
 
-absl::StatusOr<LossFunction> LossFunction::Create(const Model& spec, uint32_t output_count) {
-  PAWL_ASSIGN_OR_RETURN(const Loss kind, ChooseLoss(spec, output_count));
-  return LossFunction(kind, output_count);
+absl::StatusOr<LossFunction> LossFunction::Create(const Model& spec, uint32_t label_count,
+                                                  uint32_t output_count) {
+  PAWL_ASSIGN_OR_RETURN(const Loss kind, ChooseLoss(spec, label_count, output_count));
+  return LossFunction(kind, label_count, output_count);
 }
 
 absl::Status LossFunction::CheckLabels(const Batch& batch) const {
-  for (size_t s = 0; s < batch.samples; ++s) {
-    const float label = batch.labels[s];
+  for (size_t i = 0; i < batch.labels.size(); ++i) {
+    const float label = batch.labels[i];
+    const size_t s = i / label_count_;
     switch (kind_) {
       case LOGISTIC:
         if (label == 0 || label == 1 || label == -1) continue;
@@ -85,15 +91,19 @@ absl::Status LossFunction::CheckLabels(const LabelSummary& labels,
 }
 
 void LossFunction::Enqueue(Stream& stream, Matrix outputs, const float* labels,
-                           float gradient_scale, Matrix output_gradients, double* loss_sum) const {
+                           const float* weights, float gradient_scale, Matrix output_gradients,
+                           double* loss_sum) const {
+  // One loss for each label.
+  const size_t losses = outputs.rows * label_count_;
   switch (kind_) {
     case SOFTMAX_CROSS_ENTROPY:
-      return stream.SoftmaxLoss(outputs, labels, gradient_scale, output_gradients, loss_sum);
+      return stream.SoftmaxLoss(outputs, labels, weights, gradient_scale, output_gradients,
+                                loss_sum);
     case SQUARED:
-      return stream.SquaredLoss(outputs.rows, outputs.data, labels, gradient_scale,
+      return stream.SquaredLoss(losses, outputs.data, labels, weights, gradient_scale,
                                 output_gradients.data, loss_sum);
     default:
-      return stream.LogisticLoss(outputs.rows, outputs.data, labels, gradient_scale,
+      return stream.LogisticLoss(losses, outputs.data, labels, weights, gradient_scale,
                                  output_gradients.data, loss_sum);
   }
 }
@@ -105,7 +115,7 @@ Predictions LossFunction::Judge(const Batch& batch, absl::Span<const float> outp
   const size_t output_count = output_count_;
   for (size_t s = 0; s < batch.samples; ++s) {
     const float* output = outputs.data() + s * output_count;
-    const float label = batch.labels[s];
+    const float label = batch.labels[s * label_count_];
     switch (kind_) {
       case SOFTMAX_CROSS_ENTROPY: {
         const size_t best = std::max_element(output, output + output_count) - output;

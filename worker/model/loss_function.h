@@ -21,8 +21,10 @@ namespace pawl {
 class LossFunction {
  public:
   // The model's loss, or its default if it names none. INVALID_ARGUMENT, naming the field, for a
-  // loss that does not fit the number of outputs per sample.
-  static absl::StatusOr<LossFunction> Create(const Model& spec, uint32_t output_count);
+  // loss or a number of labels that does not fit the number of outputs per sample. A model with
+  // several labels has one output for each; the loss of a sample is the sum over its labels.
+  static absl::StatusOr<LossFunction> Create(const Model& spec, uint32_t label_count,
+                                             uint32_t output_count);
 
   Loss kind() const { return kind_; }
 
@@ -32,18 +34,22 @@ class LossFunction {
   // Does the same for a whole file; the error starts with `subject`.
   absl::Status CheckLabels(const LabelSummary& labels, absl::string_view subject) const;
 
-  // Enqueues the sum of the samples' losses and its gradients, times gradient_scale.
-  void Enqueue(Stream& stream, Matrix outputs, const float* labels, float gradient_scale,
-               Matrix output_gradients, double* loss_sum) const;
+  // Enqueues the sum of the samples' losses and its gradients, times gradient_scale. weights
+  // [samples, labels]: factors of the losses; null: all are 1.
+  void Enqueue(Stream& stream, Matrix outputs, const float* labels, const float* weights,
+               float gradient_scale, Matrix output_gradients, double* loss_sum) const;
 
-  // Computes predictions and their quality from outputs in host memory, [samples, outputs].
+  // Computes predictions and their quality from outputs in host memory, [samples, outputs]. With
+  // several labels, those of the first one.
   // REQUIRES: CheckLabels(batch) is OK.
   Predictions Judge(const Batch& batch, absl::Span<const float> outputs) const;
 
  private:
-  LossFunction(Loss kind, uint32_t output_count) : kind_(kind), output_count_(output_count) {}
+  LossFunction(Loss kind, uint32_t label_count, uint32_t output_count)
+      : kind_(kind), label_count_(label_count), output_count_(output_count) {}
 
   Loss kind_;
+  uint32_t label_count_;
   uint32_t output_count_;
 };
 

@@ -12,7 +12,7 @@ namespace {
 LossFunction Make(Loss loss, uint32_t output_count = 1) {
   Model model;
   model.set_loss(loss);
-  return LossFunction::Create(model, output_count).value();
+  return LossFunction::Create(model, /*label_count=*/1, output_count).value();
 }
 
 bool Takes(const LossFunction& loss, float label) {
@@ -24,20 +24,34 @@ bool Takes(const LossFunction& loss, float label) {
 
 TEST(LossFunctionTest, DefaultFollowsTheModel) {
   Model model;
-  EXPECT_EQ(LossFunction::Create(model, 1)->kind(), LOGISTIC);
-  EXPECT_EQ(LossFunction::Create(model, 3)->kind(), SOFTMAX_CROSS_ENTROPY);
+  EXPECT_EQ(LossFunction::Create(model, /*label_count=*/1, 1)->kind(), LOGISTIC);
+  EXPECT_EQ(LossFunction::Create(model, /*label_count=*/1, 3)->kind(), SOFTMAX_CROSS_ENTROPY);
   model.mutable_matrix_factorization();
-  EXPECT_EQ(LossFunction::Create(model, 1)->kind(), SQUARED);
+  EXPECT_EQ(LossFunction::Create(model, /*label_count=*/1, 1)->kind(), SQUARED);
 }
 
 TEST(LossFunctionTest, LossThatDoesNotFitTheOutputsIsRefused) {
   Model model;
   for (const Loss loss : {LOGISTIC, SQUARED}) {
     model.set_loss(loss);
-    EXPECT_FALSE(LossFunction::Create(model, 3).ok());
+    EXPECT_FALSE(LossFunction::Create(model, /*label_count=*/1, 3).ok());
   }
   model.set_loss(SOFTMAX_CROSS_ENTROPY);
-  EXPECT_FALSE(LossFunction::Create(model, 1).ok());
+  EXPECT_FALSE(LossFunction::Create(model, /*label_count=*/1, 1).ok());
+}
+
+TEST(LossFunctionTest, SeveralLabelsNeedAnOutputEach) {
+  Model model;
+  EXPECT_EQ(LossFunction::Create(model, /*label_count=*/3, 3)->kind(), LOGISTIC);
+  EXPECT_FALSE(LossFunction::Create(model, /*label_count=*/3, 1).ok());
+  EXPECT_FALSE(LossFunction::Create(model, /*label_count=*/3, 4).ok());
+  // Every label is checked.
+  Batch batch;
+  batch.samples = 2;
+  batch.label_count = 3;
+  batch.labels = {0, 1, 0, 1, 0, 2};
+  const absl::Status status = LossFunction::Create(model, /*label_count=*/3, 3)->CheckLabels(batch);
+  EXPECT_TRUE(absl::StartsWith(status.message(), "label of sample 1:")) << status;
 }
 
 TEST(LossFunctionTest, EachLossAcceptsItsLabels) {

@@ -27,7 +27,10 @@ struct ModelStep {
   MatrixPool& pool;
 
   size_t samples = 0;
-  Entries entries;
+  // By field set.
+  std::vector<Entries> field_sets;
+  // By field set; empty for one whose entries are summed.
+  std::vector<EntryList> entry_lists;
   ConstMatrix numerics;  // [samples, numeric_count]
 
   // By table: the whole tensor, or rows[keys, width]. Gradients exist only in training.

@@ -17,6 +17,7 @@ namespace pawl {
 struct StepKey {
   const float* numerics = nullptr;
   const float* labels = nullptr;
+  const float* weights = nullptr;
   size_t samples = 0;
   float gradient_scale = 0;
   // The workspace's layout, which determines the remaining addresses.

@@ -40,6 +40,11 @@ absl::Status CheckLayerWidths(absl::string_view field,
   return absl::OkStatus();
 }
 
+absl::Status CheckCount(absl::string_view field, uint32_t count, uint32_t limit) {
+  if (count >= 1 && count <= limit) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(field, ": must be 1 to ", limit, ", is ", count));
+}
+
 absl::Status CheckHasFields(absl::string_view model, uint32_t field_count) {
   if (field_count > 0) return absl::OkStatus();
   return absl::InvalidArgumentError(

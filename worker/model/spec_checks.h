@@ -16,6 +16,8 @@ absl::Status CheckEmbeddingDim(absl::string_view field, uint32_t dim);
 absl::Status CheckInitStddev(absl::string_view field, float stddev);
 absl::Status CheckLayerWidths(absl::string_view field,
                               const google::protobuf::RepeatedField<uint32_t>& widths);
+// A number of parts, at least 1.
+absl::Status CheckCount(absl::string_view field, uint32_t count, uint32_t limit);
 absl::Status CheckHasFields(absl::string_view model, uint32_t field_count);
 // `inputs`: of the first layer of an MLP.
 absl::Status CheckInputWidth(absl::string_view model, uint64_t inputs);

@@ -9,6 +9,7 @@ constexpr float kDefaultStddev = 0.01f;
 
 size_t TableList::AddDense(std::string name, const std::vector<uint64_t>& shape,
                            Initializer initializer) {
+  key_sets_.push_back(0);
   TableSpec& spec = specs_.emplace_back();
   spec.set_name(std::move(name));
   spec.set_kind(DENSE);
@@ -19,14 +20,16 @@ size_t TableList::AddDense(std::string name, const std::vector<uint64_t>& shape,
   return specs_.size() - 1;
 }
 
-size_t TableList::AddSparse(std::string name, uint32_t row_width, Initializer initializer) {
+size_t TableList::AddSparse(std::string name, uint32_t row_width, Initializer initializer,
+                            size_t key_set, const std::optional<Optimizer>& optimizer) {
+  key_sets_.push_back(key_set);
   TableSpec& spec = specs_.emplace_back();
   spec.set_name(std::move(name));
   spec.set_kind(SPARSE);
   spec.set_element_type(FLOAT32);
   spec.set_row_width(row_width);
   *spec.mutable_initializer() = std::move(initializer);
-  *spec.mutable_optimizer() = sparse_optimizer_;
+  *spec.mutable_optimizer() = optimizer.value_or(sparse_optimizer_);
   return specs_.size() - 1;
 }
 

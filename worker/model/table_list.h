@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,15 +22,20 @@ class TableList {
         sparse_optimizer_(std::move(sparse_optimizer)) {}
 
   size_t AddDense(std::string name, const std::vector<uint64_t>& shape, Initializer initializer);
-  size_t AddSparse(std::string name, uint32_t row_width, Initializer initializer);
+  // With the rows of the key set. `optimizer`: if not set, that of the sparse tables.
+  size_t AddSparse(std::string name, uint32_t row_width, Initializer initializer,
+                   size_t key_set = 0, const std::optional<Optimizer>& optimizer = {});
 
   const std::vector<TableSpec>& specs() const { return specs_; }
+  // By table; of a dense one 0.
+  const std::vector<size_t>& key_sets() const { return key_sets_; }
   const Optimizer& sparse_optimizer() const { return sparse_optimizer_; }
 
  private:
   const Optimizer dense_optimizer_;
   const Optimizer sparse_optimizer_;
   std::vector<TableSpec> specs_;
+  std::vector<size_t> key_sets_;
 };
 
 Initializer ZeroInitializer();

@@ -28,9 +28,10 @@ Factors FactorsOf(ElementType type) {
 }
 
 // By table: whether it holds the weights of a layer that model.recompute names.
-std::vector<bool> RecomputedWeights(const Model& model, const std::vector<TableSpec>& tables) {
+std::vector<bool> RecomputedWeights(const Model& model, uint32_t labels,
+                                    const std::vector<TableSpec>& tables) {
   std::vector<bool> recomputes(tables.size());
-  for (const std::string& layer : LayersOf(model)) {
+  for (const std::string& layer : LayersOf(model, labels)) {
     const bool is_named =
         std::any_of(model.recompute().begin(), model.recompute().end(),
                     [&](const std::string& name) { return name == layer || name == "all"; });
@@ -65,19 +66,24 @@ absl::StatusOr<std::unique_ptr<TrainingModel>> TrainingModel::Create(const Job& 
   if (job.optimizer().kind_case() == Optimizer::KIND_NOT_SET) {
     return absl::InvalidArgumentError("optimizer: must be set");
   }
+  ModelInputs inputs{shape, {}};
+  PAWL_ASSIGN_OR_RETURN(inputs.layout, FieldLayoutOf(job.data(), job.model(), shape.field_count));
   TableList tables(job.optimizer(),
                    job.has_sparse_optimizer() ? job.sparse_optimizer() : job.optimizer());
   PAWL_ASSIGN_OR_RETURN(std::unique_ptr<Network> network,
-                        CreateNetwork(job.model(), shape, tables));
-  PAWL_ASSIGN_OR_RETURN(const LossFunction loss,
-                        LossFunction::Create(job.model(), network->output_count()));
-  PAWL_RETURN_IF_ERROR(ValidateRecompute(job.model()));
+                        CreateNetwork(job.model(), inputs, tables));
+  PAWL_ASSIGN_OR_RETURN(
+      const LossFunction loss,
+      LossFunction::Create(job.model(), shape.label_count, network->output_count()));
+  PAWL_RETURN_IF_ERROR(ValidateRecompute(job.model(), shape.label_count));
   Options options;
   options.factors = FactorsOf(job.precision().compute());
-  options.recomputes = RecomputedWeights(job.model(), tables.specs());
+  options.recomputes = RecomputedWeights(job.model(), shape.label_count, tables.specs());
   if (options.factors == Factors::kFloat16) {
     options.loss_scale = FirstLossScale(job.precision());
   }
+  options.label_weights.assign(job.model().mmoe().label_weights().begin(),
+                               job.model().mmoe().label_weights().end());
   options.records_steps = records_steps && !device.SharesHostMemory() &&
                           std::all_of(tables.specs().begin(), tables.specs().end(),
                                       [](const TableSpec& table) { return table.kind() == DENSE; });
@@ -92,39 +98,42 @@ absl::StatusOr<std::unique_ptr<TrainingModel>> TrainingModel::Create(const Job& 
     PAWL_ASSIGN_OR_RETURN(streams.upload, device.CreateStream());
     PAWL_ASSIGN_OR_RETURN(streams.download, device.CreateStream());
   }
-  return absl::WrapUnique(new TrainingModel(shape, loss, tables.specs(), std::move(options),
+  return absl::WrapUnique(new TrainingModel(std::move(inputs), loss, tables, std::move(options),
                                             std::move(network), device, std::move(streams)));
 }
 
-TrainingModel::TrainingModel(const DataShape& shape, LossFunction loss,
-                             std::vector<TableSpec> tables, Options options,
-                             std::unique_ptr<Network> network, Device& device, Streams streams)
-    : shape_(shape),
+TrainingModel::TrainingModel(ModelInputs inputs, LossFunction loss, const TableList& tables,
+                             Options options, std::unique_ptr<Network> network, Device& device,
+                             Streams streams)
+    : shape_(inputs.shape),
+      layout_(std::move(inputs.layout)),
       loss_(loss),
-      tables_(std::move(tables)),
+      tables_(tables.specs()),
+      key_sets_(tables.key_sets()),
       options_(std::move(options)),
       network_(std::move(network)),
       device_(device),
       streams_(std::move(streams)),
-      batches_(device, *streams_.compute, streams_.upload.get()),
+      batches_(device, layout_, options_.label_weights, *streams_.compute, streams_.upload.get()),
       workspace_(device),
       pool_(workspace_) {}
 
-size_t TrainingModel::SpanSize(size_t table, size_t keys) const {
-  return TableWidth(tables_[table]) * (tables_[table].kind() == SPARSE ? keys : 1);
+size_t TrainingModel::SpanSize(size_t table, const Batch& batch) const {
+  const size_t rows = tables_[table].kind() == SPARSE ? KeysOf(table, batch).size() : 1;
+  return TableWidth(tables_[table]) * rows;
 }
 
 absl::Status TrainingModel::CheckInputs(
     const Batch& batch, absl::Span<const absl::Span<const float>> parameters) const {
-  PAWL_RETURN_IF_ERROR(CheckBatch(batch, shape_));
+  PAWL_RETURN_IF_ERROR(CheckBatch(batch, shape_, layout_));
   PAWL_RETURN_IF_ERROR(loss_.CheckLabels(batch));
 
   if (parameters.size() != tables_.size())
     return WrongSize("parameters", tables_.size(), parameters.size());
   for (size_t t = 0; t < tables_.size(); ++t) {
-    if (parameters[t].size() != SpanSize(t, batch.keys.size())) {
-      return WrongSize(absl::StrCat("parameters of ", tables_[t].name()),
-                       SpanSize(t, batch.keys.size()), parameters[t].size());
+    if (parameters[t].size() != SpanSize(t, batch)) {
+      return WrongSize(absl::StrCat("parameters of ", tables_[t].name()), SpanSize(t, batch),
+                       parameters[t].size());
     }
   }
   return absl::OkStatus();
@@ -153,7 +162,8 @@ absl::StatusOr<ModelStep> TrainingModel::BeginStep(
   step.factors = options_.factors;
   PAWL_ASSIGN_OR_RETURN(const DeviceBatch* const there, batches_.Load(batch));
   step.samples = batch.samples;
-  step.entries = there->entries();
+  step.field_sets = there->field_sets();
+  step.entry_lists = there->entry_lists();
   step.numerics = there->numerics();
   if (device_.SharesHostMemory()) {
     for (const absl::Span<const float> values : parameters)
@@ -354,6 +364,7 @@ StepKey TrainingModel::KeyOfStep(size_t samples, float gradient_scale) const {
   const DeviceBatch& batch = batches_.present();
   return {.numerics = batch.numerics().data,
           .labels = batch.labels(),
+          .weights = batch.weights(),
           .samples = samples,
           .gradient_scale = gradient_scale,
           .layout = workspace_.layout(),
@@ -396,7 +407,8 @@ absl::Status TrainingModel::EnqueueComputation(ModelStep& step, float gradient_s
   PAWL_ASSIGN_OR_RETURN(const Matrix output_gradients, step.Allocate(network_->output_count()));
   PAWL_RETURN_IF_ERROR(network_->Forward(step, outputs));
   PAWL_RETURN_IF_ERROR(gate_status);
-  loss_.Enqueue(*streams_.compute, outputs, labels, gradient_scale, output_gradients, *loss_sum);
+  loss_.Enqueue(*streams_.compute, outputs, labels, batches_.present().weights(), gradient_scale,
+                output_gradients, *loss_sum);
   return network_->Backward(step, output_gradients);
 }
 

@@ -2,7 +2,7 @@
 //
 //   PAWL_ASSIGN_OR_RETURN(auto model, TrainingModel::Create(job, shape, device));
 //   for (const TableSpec& table : model->tables()) ...  // create it
-//   ...  // pull: sparse rows at batch.keys, whole dense tensors
+//   ...  // pull: sparse rows at KeysOf, whole dense tensors
 //   model->ComputeGradients(batch, parameters, scale, gradients);
 //   ...  // push
 #ifndef PAWL_WORKER_MODEL_TRAINING_MODEL_H_
@@ -19,6 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "client_lib/job/field_layout.h"
 #include "proto/job.pb.h"
 #include "worker/data/batch.h"
 #include "worker/device/device.h"
@@ -26,6 +27,7 @@
 #include "worker/device/workspace.h"
 #include "worker/model/device_batch.h"
 #include "worker/model/loss_function.h"
+#include "worker/model/model_inputs.h"
 #include "worker/model/model_step.h"
 #include "worker/model/networks/network.h"
 #include "worker/model/predictions.h"
@@ -79,7 +81,7 @@ struct GradientHooks {
 };
 
 // Holds no parameters: every call gets one span for each table, in the order of tables(). A dense
-// table's span is the whole tensor. A sparse one's holds the rows of batch.keys in that order,
+// table's span is the whole tensor. A sparse one's holds the rows of KeysOf in that order,
 // [keys, row_width]. Spans refer to host memory, except that a model created with dense_on_device
 // takes the dense parameters and gradients of ComputeGradients in device memory, where they stay.
 //
@@ -117,8 +119,16 @@ class TrainingModel {
   const std::vector<TableSpec>& tables() const { return tables_; }
   // The job's loss, or the model's default.
   Loss loss() const { return loss_.kind(); }
-  // Elements of a table's span for a batch with this many keys.
-  size_t SpanSize(size_t table, size_t keys) const;
+  // Elements of a table's span for the batch.
+  size_t SpanSize(size_t table, const Batch& batch) const;
+  // The keys of a sparse table's rows.
+  const std::vector<uint64_t>& KeysOf(size_t table, const Batch& batch) const {
+    return batch.keys[key_sets_[table]];
+  }
+  // The key set of a sparse table.
+  size_t key_set(size_t table) const { return key_sets_[table]; }
+  // How batches look up their fields.
+  const FieldLayout& layout() const { return layout_; }
 
   // Sets `gradients`, spans like those of `parameters`, to the gradients of the sum of the samples'
   // losses, times gradient_scale. Non-finite values propagate to the gradients. But with compute
@@ -152,6 +162,8 @@ class TrainingModel {
     // By table; see ModelStep.
     std::vector<bool> recomputes;
     bool records_steps = false;
+    // By label; empty: all are 1.
+    std::vector<float> label_weights;
     // By table: whether ComputeGradients takes its spans in device memory that is not the host's.
     std::vector<bool> stays_on_device;
   };
@@ -171,8 +183,8 @@ class TrainingModel {
     Stream::Mark mark;
   };
 
-  TrainingModel(const DataShape& shape, LossFunction loss, std::vector<TableSpec> tables,
-                Options options, std::unique_ptr<Network> network, Device& device, Streams streams);
+  TrainingModel(ModelInputs inputs, LossFunction loss, const TableList& tables, Options options,
+                std::unique_ptr<Network> network, Device& device, Streams streams);
 
   absl::Status CheckInputs(const Batch& batch,
                            absl::Span<const absl::Span<const float>> parameters) const;
@@ -219,8 +231,11 @@ class TrainingModel {
                               absl::Span<float> host_outputs);
 
   const DataShape shape_;
+  const FieldLayout layout_;
   const LossFunction loss_;
   const std::vector<TableSpec> tables_;
+  // By table; of a dense one 0.
+  const std::vector<size_t> key_sets_;
   const Options options_;
   const std::unique_ptr<Network> network_;
   Device& device_;

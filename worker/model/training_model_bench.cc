@@ -38,17 +38,17 @@ Batch MakeBatch(const DataShape& shape, uint32_t field_keys) {
   Batch batch;
   batch.samples = kSamples;
   batch.numeric_count = shape.numeric_count;
-  batch.field_count = shape.field_count;
-  for (uint32_t k = 0; k < shape.field_count * field_keys; ++k) batch.keys.push_back(k);
-  batch.field_begin.push_back(0);
+  batch.field_sets[0].field_count = shape.field_count;
+  for (uint32_t k = 0; k < shape.field_count * field_keys; ++k) batch.keys[0].push_back(k);
+  batch.field_sets[0].field_begin.push_back(0);
   for (uint32_t s = 0; s < kSamples; ++s) {
     batch.labels.push_back(random() % 2);
     for (uint32_t i = 0; i < shape.numeric_count; ++i)
       batch.numerics.push_back(random() / 4294967296.0f);
     for (uint32_t f = 0; f < shape.field_count; ++f) {
-      batch.entry_key.push_back(f * field_keys + random() % field_keys);
-      batch.entry_value.push_back(1);
-      batch.field_begin.push_back(batch.entry_key.size());
+      batch.field_sets[0].entry_key.push_back(f * field_keys + random() % field_keys);
+      batch.field_sets[0].entry_value.push_back(1);
+      batch.field_sets[0].field_begin.push_back(batch.field_sets[0].entry_key.size());
     }
   }
   return batch;
@@ -62,7 +62,7 @@ void Measure(const std::string& name, const std::string& spec, const DataShape& 
   job.mutable_precision()->set_compute(compute);
   auto model = TrainingModel::Create(job, shape, device);
   const Batch batch = MakeBatch(shape, field_keys);
-  TableValues parameters(**model, batch.keys.size(), 0), gradients = parameters;
+  TableValues parameters(**model, batch, 0), gradients = parameters;
   std::mt19937 random(2);
   parameters.Randomize(0.1f, random);
   const auto parameter_spans = parameters.spans();
@@ -77,7 +77,7 @@ void Measure(const std::string& name, const std::string& spec, const DataShape& 
     if (run >= 0) all_s += s;
   }
   std::printf("%-78s %6zu keys  %8.3f ms  %8.1f thousand samples/s  %7.1f MiB\n", name.c_str(),
-              batch.keys.size(), best_s * 1e3, kSamples / best_s / 1e3,
+              batch, best_s * 1e3, kSamples / best_s / 1e3,
               static_cast<double>((*model)->peak_bytes()) / (1 << 20));
 }
 

@@ -52,14 +52,14 @@ class TrainingModelTest : public ::testing::TestWithParam<std::tuple<ModelCase, 
 TEST_P(TrainingModelTest, LossMatchesTheReference) {
   EXPECT_EQ(model_->loss(), test_case().loss);
   const Batch batch = RandomBatch(test_case(), 37, 11, random_);
-  TableValues parameters(*model_, batch.keys.size(), 0), gradients = parameters;
+  TableValues parameters(*model_, batch, 0), gradients = parameters;
   parameters.Randomize(0.4f, random_);
   const auto result =
       model_->ComputeGradients(batch, parameters.spans(), 1, gradients.mutable_spans());
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->samples, 37u);
-  const double expected =
-      ReferenceLossSum(job_.model(), test_case().loss, batch, InDouble(*model_, parameters));
+  const double expected = ReferenceLossSum(job_.model(), test_case().loss, model_->layout(), batch,
+                                           InDouble(*model_, parameters));
   EXPECT_NEAR(result->loss_sum, expected, 2e-6 * expected);
 }
 
@@ -69,11 +69,11 @@ TEST_P(TrainingModelTest, PrefetchedBatchesGiveTheSameBits) {
       RandomBatch(test_case(), 4, 3, random_), RandomBatch(test_case(), 17, 6, random_)};
   std::vector<TableValues> parameters;
   for (const Batch& batch : batches) {
-    parameters.emplace_back(*model_, batch.keys.size(), 0);
+    parameters.emplace_back(*model_, batch, 0);
     parameters.back().Randomize(0.4f, random_);
   }
   const auto gradients_of = [&](TrainingModel& model, size_t i, const Batch* next) {
-    TableValues gradients(model, batches[i].keys.size(), 0);
+    TableValues gradients(model, batches[i], 0);
     const auto result = model.ComputeGradients(batches[i], parameters[i].spans(), 1,
                                                gradients.mutable_spans(), {.next = next});
     EXPECT_TRUE(result.ok()) << result.status();
@@ -113,13 +113,13 @@ TEST_P(TrainingModelTest, RecordedStepsGiveTheSameBits) {
     // The emulator would take long.
     if (i == kSteps && test_device().has_cpu_bits) {
       const Batch large = RandomBatch(test_case(), 200000, 5, random_);
-      TableValues parameters(*model_, large.keys.size(), 0);
+      TableValues parameters(*model_, large, 0);
       Predictions predictions;
       ASSERT_TRUE(recording->Predict(large, parameters.spans(), &predictions).ok());
     }
     batches[(i + 1) % 2] = random_batch(i + 1);
     const Batch& batch = batches[i % 2];
-    TableValues parameters(*model_, batch.keys.size(), 0);
+    TableValues parameters(*model_, batch, 0);
     parameters.Randomize(0.4f, random_);
     TableValues expected = parameters, actual = parameters;
     std::vector<size_t> order;
@@ -154,14 +154,14 @@ TEST_P(TrainingModelTest, DenseTablesOnTheDeviceGiveTheSameBits) {
     const auto stream = device_->CreateStream().value();
     const std::vector<TableSpec>& tables = staying->tables();
     const Batch batch = RandomBatch(test_case(), 20, 5, random_);
-    TableValues gradients(*model_, batch.keys.size(), 0);
+    TableValues gradients(*model_, batch, 0);
     // Two parameter buffers, which alternate.
     std::vector<absl::Span<const float>> spans[2];
     std::vector<absl::Span<float>> gradient_spans = gradients.mutable_spans();
     std::vector<float*> places[2];
     std::vector<void*> allocated;
     for (size_t t = 0; t < tables.size(); ++t) {
-      const size_t count = staying->SpanSize(t, batch.keys.size());
+      const size_t count = staying->SpanSize(t, batch);
       const auto allocate = [&] {
         allocated.push_back(device_->Allocate(count * sizeof(float)).value());
         return static_cast<float*>(allocated.back());
@@ -173,7 +173,7 @@ TEST_P(TrainingModelTest, DenseTablesOnTheDeviceGiveTheSameBits) {
       if (tables[t].kind() == DENSE) gradient_spans[t] = absl::MakeSpan(allocate(), count);
     }
     for (size_t step = 0; step < 7; ++step) {
-      TableValues parameters(*model_, batch.keys.size(), 0);
+      TableValues parameters(*model_, batch, 0);
       parameters.Randomize(0.4f, random_);
       TableValues expected = parameters;
       ASSERT_TRUE(
@@ -203,7 +203,7 @@ TEST_P(TrainingModelTest, DenseTablesOnTheDeviceGiveTheSameBits) {
       EXPECT_TRUE(gradients == expected) << step;
     }
     // A prediction takes all parameters from host memory.
-    TableValues parameters(*model_, batch.keys.size(), 0);
+    TableValues parameters(*model_, batch, 0);
     parameters.Randomize(0.4f, random_);
     Predictions expected, predictions;
     ASSERT_TRUE(model_->Predict(batch, parameters.spans(), &expected).ok());
@@ -219,7 +219,7 @@ TEST_P(TrainingModelTest, NextBatchIsOnTheDeviceBeforeItsTurn) {
   if (test_case().shape.numeric_count == 0) GTEST_SKIP() << "the test changes numeric inputs";
   const Batch first = RandomBatch(test_case(), 9, 5, random_);
   Batch next = RandomBatch(test_case(), 9, 5, random_);
-  TableValues parameters(*model_, first.keys.size(), 0), of_next(*model_, next.keys.size(), 0);
+  TableValues parameters(*model_, first, 0), of_next(*model_, next, 0);
   parameters.Randomize(0.4f, random_);
   of_next.Randomize(0.4f, random_);
   TableValues gradients = parameters, expected = of_next, actual = of_next;
@@ -242,15 +242,15 @@ TEST_P(TrainingModelTest, GradientsMatchNumericDifferences) {
   constexpr double kBound = 1e-5;
   constexpr float kScale = 0.37f;
   const Batch batch = RandomBatch(test_case(), 9, 5, random_);
-  TableValues parameters(*model_, batch.keys.size(), 0);
+  TableValues parameters(*model_, batch, 0);
   parameters.Randomize(0.5f, random_);
-  TableValues gradients(*model_, batch.keys.size(), std::numeric_limits<float>::quiet_NaN());
+  TableValues gradients(*model_, batch, std::numeric_limits<float>::quiet_NaN());
   ASSERT_TRUE(
       model_->ComputeGradients(batch, parameters.spans(), kScale, gradients.mutable_spans()).ok());
 
   ReferenceParameters reference = InDouble(*model_, parameters);
   const auto loss = [&] {
-    return ReferenceLossSum(job_.model(), test_case().loss, batch, reference);
+    return ReferenceLossSum(job_.model(), test_case().loss, model_->layout(), batch, reference);
   };
   for (size_t t = 0; t < parameters.size(); ++t) {
     std::vector<double>& table = reference[model_->tables()[t].name()];
@@ -270,17 +270,19 @@ TEST_P(TrainingModelTest, GradientsMatchNumericDifferences) {
 
 TEST_P(TrainingModelTest, PredictionsMatchTheReference) {
   const Batch batch = RandomBatch(test_case(), 30, 9, random_);
-  TableValues parameters(*model_, batch.keys.size(), 0);
+  TableValues parameters(*model_, batch, 0);
   parameters.Randomize(0.4f, random_);
   const ReferenceParameters reference = InDouble(*model_, parameters);
   Predictions predictions;
   ASSERT_TRUE(model_->Predict(batch, parameters.spans(), &predictions).ok());
   EvaluationSums expected;
-  const double loss = ReferenceLossSum(job_.model(), test_case().loss, batch, reference);
+  const double loss =
+      ReferenceLossSum(job_.model(), test_case().loss, model_->layout(), batch, reference);
   (test_case().loss == SQUARED ? expected.squared_error_sum : expected.logloss_sum) =
       test_case().loss == SQUARED ? 2 * loss : loss;
   for (uint32_t s = 0; s < batch.samples; ++s) {
-    const std::vector<double> outputs = ReferenceOutputs(job_.model(), batch, reference, s);
+    const std::vector<double> outputs =
+        ReferenceOutputs(job_.model(), model_->layout(), batch, reference, s);
     switch (test_case().loss) {
       case LOGISTIC:
         EXPECT_NEAR(predictions.scores[s], outputs[0], 1e-5);
@@ -315,13 +317,13 @@ TEST_P(TrainingModelTest, PredictionsMatchTheReference) {
 TEST_P(TrainingModelTest, SameInputsGiveTheSameBits) {
   const Batch batch = RandomBatch(test_case(), 300, 40, random_),
               other = RandomBatch(test_case(), 17, 3, random_);
-  TableValues parameters(*model_, batch.keys.size(), 0);
+  TableValues parameters(*model_, batch, 0);
   parameters.Randomize(0.4f, random_);
-  TableValues first(*model_, batch.keys.size(), 0), second = first, third = first;
+  TableValues first(*model_, batch, 0), second = first, third = first;
   const auto first_loss =
       model_->ComputeGradients(batch, parameters.spans(), 0.5f, first.mutable_spans());
   // Another batch in between, which leaves other data in the workspace.
-  TableValues other_parameters(*model_, other.keys.size(), 1), other_gradients = other_parameters;
+  TableValues other_parameters(*model_, other, 1), other_gradients = other_parameters;
   ASSERT_TRUE(
       model_->ComputeGradients(other, other_parameters.spans(), 1, other_gradients.mutable_spans())
           .ok());
@@ -344,12 +346,12 @@ TEST_P(TrainingModelTest, SameInputsGiveTheSameBits) {
 
 TEST_P(TrainingModelTest, ConcurrentModelsGiveTheSameBits) {
   const Batch batch = RandomBatch(test_case(), 200, 40, random_);
-  TableValues parameters(*model_, batch.keys.size(), 0);
+  TableValues parameters(*model_, batch, 0);
   parameters.Randomize(0.4f, random_);
-  TableValues alone(*model_, batch.keys.size(), 0);
+  TableValues alone(*model_, batch, 0);
   ASSERT_TRUE(model_->ComputeGradients(batch, parameters.spans(), 1, alone.mutable_spans()).ok());
   constexpr int kThreads = 4;
-  std::vector<TableValues> together(kThreads, TableValues(*model_, batch.keys.size(), 0));
+  std::vector<TableValues> together(kThreads, TableValues(*model_, batch, 0));
   std::vector<std::thread> threads;
   for (TableValues& gradients : together) {
     threads.emplace_back([&] {
@@ -367,8 +369,8 @@ TEST_P(TrainingModelTest, ConcurrentModelsGiveTheSameBits) {
 
 TEST_P(TrainingModelTest, EmptyBatchHasZeroGradients) {
   Batch batch = RandomBatch(test_case(), 0, 1, random_);
-  TableValues parameters(*model_, batch.keys.size(), 1);
-  TableValues gradients(*model_, batch.keys.size(), 5), zero(*model_, batch.keys.size(), 0);
+  TableValues parameters(*model_, batch, 1);
+  TableValues gradients(*model_, batch, 5), zero(*model_, batch, 0);
   const auto result =
       model_->ComputeGradients(batch, parameters.spans(), 1, gradients.mutable_spans());
   ASSERT_TRUE(result.ok()) << result.status();
@@ -382,9 +384,9 @@ TEST_P(TrainingModelTest, EmptyBatchHasZeroGradients) {
 
 TEST_P(TrainingModelTest, SinkGetsEachTableOnceWhenItIsFinal) {
   const Batch batch = RandomBatch(test_case(), 20, 6, random_);
-  TableValues parameters(*model_, batch.keys.size(), 0);
+  TableValues parameters(*model_, batch, 0);
   parameters.Randomize(0.4f, random_);
-  TableValues gradients(*model_, batch.keys.size(), 0), seen = gradients;
+  TableValues gradients(*model_, batch, 0), seen = gradients;
   std::vector<int> calls(model_->tables().size());
   std::vector<std::string> layers;
   ASSERT_TRUE(model_
@@ -407,14 +409,13 @@ TEST_P(TrainingModelTest, SinkGetsEachTableOnceWhenItIsFinal) {
 
 TEST_P(TrainingModelTest, TablesAreNotReadBeforeTheirGateOpens) {
   const Batch batch = RandomBatch(test_case(), 20, 15, random_);
-  const size_t keys = batch.keys.size();
-  TableValues parameters(*model_, keys, 0);
+  TableValues parameters(*model_, batch, 0);
   parameters.Randomize(0.3f, random_);
-  TableValues expected(*model_, keys, -1);
+  TableValues expected(*model_, batch, -1);
   ASSERT_TRUE(
       model_->ComputeGradients(batch, parameters.spans(), 0.5f, expected.mutable_spans()).ok());
 
-  TableValues late(*model_, keys, std::numeric_limits<float>::quiet_NaN());
+  TableValues late(*model_, batch, std::numeric_limits<float>::quiet_NaN());
   std::vector<size_t> opened;
   const auto gate = [&](size_t table) {
     late[table] = parameters[table];
@@ -422,7 +423,7 @@ TEST_P(TrainingModelTest, TablesAreNotReadBeforeTheirGateOpens) {
     return absl::OkStatus();
   };
   // Spans stay valid when values are copied into them.
-  TableValues gradients(*model_, keys, -1);
+  TableValues gradients(*model_, batch, -1);
   ASSERT_TRUE(
       model_->ComputeGradients(batch, late.spans(), 0.5f, gradients.mutable_spans(), {.gate = gate})
           .ok());
@@ -434,9 +435,9 @@ TEST_P(TrainingModelTest, TablesAreNotReadBeforeTheirGateOpens) {
 
 TEST_P(TrainingModelTest, FailingGateEndsTheStepWithoutGradients) {
   const Batch batch = RandomBatch(test_case(), 20, 15, random_);
-  TableValues parameters(*model_, batch.keys.size(), 0.1f);
-  TableValues gradients(*model_, batch.keys.size(), -1);
-  const TableValues untouched(*model_, batch.keys.size(), -1);
+  TableValues parameters(*model_, batch, 0.1f);
+  TableValues gradients(*model_, batch, -1);
+  const TableValues untouched(*model_, batch, -1);
   int finished = 0;
   const auto result =
       model_->ComputeGradients(batch, parameters.spans(), 0.5f, gradients.mutable_spans(),
@@ -472,9 +473,9 @@ TEST_P(TrainingModelTest, TablesHaveTheirShapesInitializersAndOptimizers) {
 
 TEST_P(TrainingModelTest, SpansOfAWrongSizeAreRefusedWithoutWrites) {
   const Batch batch = RandomBatch(test_case(), 5, 4, random_);
-  TableValues parameters(*model_, batch.keys.size(), 0);
+  TableValues parameters(*model_, batch, 0);
   for (size_t t = 0; t < model_->tables().size(); ++t) {
-    TableValues gradients(*model_, batch.keys.size(), 9), untouched = gradients;
+    TableValues gradients(*model_, batch, 9), untouched = gradients;
     std::vector<absl::Span<const float>> short_parameters = parameters.spans();
     short_parameters[t].remove_suffix(1);
     auto result = model_->ComputeGradients(batch, short_parameters, 1, gradients.mutable_spans());
@@ -578,10 +579,10 @@ TEST_F(TrainingModelCreateTest, WeightsAndVectorsShareRowsIfTheOptimizerAllows) 
   const ModelCase test_case{"", "deepfm { dim: 3 hidden: 4 }", {2, 3}, LOGISTIC};
   std::mt19937 random(5);
   const Batch batch = RandomBatch(test_case, 20, 7, random);
-  const size_t keys = batch.keys.size();
+  const size_t keys = batch.keys[0].size();
   Job job = JobOf(test_case.model);
   const auto shared = TrainingModel::Create(job, test_case.shape, device_).value();
-  TableValues of_shared(*shared, keys, 0), shared_gradients = of_shared;
+  TableValues of_shared(*shared, batch, 0), shared_gradients = of_shared;
   of_shared.Randomize(0.5f, random);
   ASSERT_TRUE(
       shared->ComputeGradients(batch, of_shared.spans(), 1, shared_gradients.mutable_spans()).ok());
@@ -590,7 +591,7 @@ TEST_F(TrainingModelCreateTest, WeightsAndVectorsShareRowsIfTheOptimizerAllows) 
     ASSERT_TRUE(
         google::protobuf::TextFormat::ParseFromString(optimizer, job.mutable_sparse_optimizer()));
     const auto apart = TrainingModel::Create(job, test_case.shape, device_).value();
-    TableValues parameters(*apart, keys, 0), gradients = parameters;
+    TableValues parameters(*apart, batch, 0), gradients = parameters;
     ASSERT_EQ(apart->tables()[0].name(), "linear");
     ASSERT_EQ(apart->tables()[1].name(), "embedding");
     ASSERT_EQ(shared->tables()[0].name(), "embedding");
@@ -620,7 +621,7 @@ class TrainingModelBatchTest : public ::testing::Test {
     const auto model = TrainingModel::Create(JobOf(test_case.model), test_case.shape, device_);
     Batch batch = RandomBatch(test_case, 6, 4, random);
     change(batch);
-    const TableValues parameters(**model, 4, 0);
+    const TableValues parameters(**model, batch, 0);
     Predictions predictions;
     const absl::Status status = (*model)->Predict(batch, parameters.spans(), &predictions);
     if (status.ok()) return "";
@@ -641,14 +642,15 @@ TEST_F(TrainingModelBatchTest, BatchesThatDoNotFitAreRefused) {
     const std::string refusal = Refusal(fm_, change);
     EXPECT_TRUE(absl::StartsWith(refusal, prefix)) << refusal;
   };
-  expect("batch:", [](Batch& batch) { ++batch.field_count; });
+  expect("batch:", [](Batch& batch) { ++batch.field_sets[0].field_count; });
   expect("batch.labels:", [](Batch& batch) { batch.labels.pop_back(); });
   expect("batch.numerics:", [](Batch& batch) { batch.numerics.push_back(0); });
-  expect("batch.field_begin:", [](Batch& batch) { batch.field_begin.pop_back(); });
-  expect("batch.field_begin:", [](Batch& batch) { ++batch.field_begin.back(); });
-  expect("batch.field_begin[2]:", [](Batch& batch) { batch.field_begin[1] = 1000; });
-  expect("batch.entry_value:", [](Batch& batch) { batch.entry_value.pop_back(); });
-  expect("batch.entry_key[3]:", [](Batch& batch) { batch.entry_key[3] = batch.keys.size(); });
+  expect("batch.field_begin:", [](Batch& batch) { batch.field_sets[0].field_begin.pop_back(); });
+  expect("batch.field_begin:", [](Batch& batch) { ++batch.field_sets[0].field_begin.back(); });
+  expect("batch.field_begin[2]:", [](Batch& batch) { batch.field_sets[0].field_begin[1] = 1000; });
+  expect("batch.entry_value:", [](Batch& batch) { batch.field_sets[0].entry_value.pop_back(); });
+  expect("batch.entry_key[3]:",
+         [](Batch& batch) { batch.field_sets[0].entry_key[3] = batch.keys[0].size(); });
 }
 
 TEST_F(TrainingModelBatchTest, LabelsThatTheLossRejectsAreRefused) {
@@ -673,9 +675,9 @@ TEST_F(TrainingModelBatchTest, MinusOneCountsAsZero) {
   std::mt19937 random(3);
   const auto model = TrainingModel::Create(JobOf(fm_.model), fm_.shape, device_);
   Batch batch = RandomBatch(fm_, 50, 4, random);
-  TableValues parameters(**model, 4, 0);
+  TableValues parameters(**model, batch, 0);
   parameters.Randomize(0.5f, random);
-  TableValues zeros(**model, 4, 0), minus_ones = zeros;
+  TableValues zeros(**model, batch, 0), minus_ones = zeros;
   const auto zeros_loss =
       (*model)->ComputeGradients(batch, parameters.spans(), 1, zeros.mutable_spans());
   for (float& label : batch.labels) label = label == 0 ? -1 : label;
@@ -695,7 +697,7 @@ TEST_F(TrainingModelCreateTest, LayersOfAModelMatchItsTables) {
     for (const TableSpec& table : (*model)->tables()) {
       if (absl::EndsWith(table.name(), "/weight")) layers.push_back(table.name());
     }
-    std::vector<std::string> listed = LayersOf(job.model());
+    std::vector<std::string> listed = LayersOf(job.model(), test_case.shape.label_count);
     for (std::string& layer : listed) layer += "/weight";
     EXPECT_EQ(listed, layers) << test_case.name;
   }

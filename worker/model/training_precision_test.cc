@@ -23,7 +23,7 @@ class TrainingPrecisionTest : public ::testing::TestWithParam<std::tuple<ModelCa
  protected:
   TrainingPrecisionTest()
       : batch_(RandomBatch(test_case(), 60, 20, random_)),
-        parameters_(*ModelOf(JobOf(test_case().model)), batch_.keys.size(), 0),
+        parameters_(*ModelOf(JobOf(test_case().model)), batch_, 0),
         none_(parameters_) {
     parameters_.Randomize(0.4f, random_);
   }
@@ -61,7 +61,7 @@ class TrainingPrecisionTest : public ::testing::TestWithParam<std::tuple<ModelCa
   }
   bool MultipliesMatrices() const {
     return test_case().shape.numeric_count > 0 ||
-           !LayersOf(JobOf(test_case().model).model()).empty();
+           !LayersOf(JobOf(test_case().model).model(), test_case().shape.label_count).empty();
   }
 
   const std::unique_ptr<Device> device_ = std::get<1>(GetParam()).open();
@@ -190,7 +190,7 @@ TEST_P(TrainingPrecisionTest, RecomputedLayersGiveTheSameBits) {
     LossSum expected;
     const TableValues gradients = Gradients(kept, 0.5f, &expected);
     std::vector<std::vector<std::string>> choices = {{"all"}};
-    const std::vector<std::string> layers = LayersOf(kept.model());
+    const std::vector<std::string> layers = LayersOf(kept.model(), test_case().shape.label_count);
     for (size_t i = 0; i < layers.size() && !is_slow; ++i) {
       choices.push_back({layers[i]});
       if (i > 0) choices.push_back({layers[i - 1], layers[i]});
@@ -223,7 +223,7 @@ TEST(LossScaleTest, ScaleKeepsSmallGradients) {
     job.mutable_precision()->set_compute(compute);
     job.mutable_precision()->set_loss_scale(loss_scale);
     const auto model = TrainingModel::Create(job, test_case.shape, device).value();
-    TableValues parameters(*model, 0, 0), gradients = parameters;
+    TableValues parameters(*model, batch, 0), gradients = parameters;
     std::mt19937 same(5);
     parameters.Randomize(0.3f, same);
     EXPECT_TRUE(
@@ -250,7 +250,7 @@ TEST(LossScaleTest, ScaleOneIsTriedLast) {
     job.mutable_precision()->set_compute(FLOAT16);
     job.mutable_precision()->set_loss_scale(loss_scale);
     const auto model = TrainingModel::Create(job, test_case.shape, device).value();
-    TableValues parameters(*model, 0, 0), gradients = parameters;
+    TableValues parameters(*model, batch, 0), gradients = parameters;
     std::mt19937 same(5);
     parameters.Randomize(0.3f, same);
     const auto result = model->ComputeGradients(batch, parameters.spans(), gradient_scale,
@@ -275,7 +275,7 @@ TEST(RecomputeTest, RecomputingSavesMemory) {
   const auto peak = [&](const std::string& recompute) {
     const auto model =
         TrainingModel::Create(JobOf(test_case.model + recompute), test_case.shape, device).value();
-    TableValues parameters(*model, 0, 0.1f), gradients = parameters;
+    TableValues parameters(*model, batch, 0.1f), gradients = parameters;
     EXPECT_TRUE(
         model->ComputeGradients(batch, parameters.spans(), 1, gradients.mutable_spans()).ok());
     return model->peak_bytes();

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -55,8 +54,8 @@ class EvaluatedData final : public TrainingData {
   uint64_t size() const override { return eval_.size(); }
   const DataShape& shape() const override { return eval_.shape(); }
   std::unique_ptr<RankBatches> OpenRank(const Sampler& sampler, uint32_t rank, uint64_t end_step,
-                                        std::optional<KeyOrder> order) const override {
-    return eval_.OpenRank(sampler, rank, end_step, order);
+                                        const FieldLookup& lookup) const override {
+    return eval_.OpenRank(sampler, rank, end_step, lookup);
   }
 
  private:

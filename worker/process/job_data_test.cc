@@ -85,7 +85,9 @@ TEST(JobDataTest, EvaluationDataCountsBesideWindows) {
       Sampler::Create({.samples = data->train->size(), .batch_size = 2000, .logical_workers = 1});
   ASSERT_TRUE(sampler.ok()) << sampler.status();
   Batch batch;
-  EXPECT_EQ(data->train->OpenRank(*sampler, 0, 1, std::nullopt)->Assemble(0, &batch).code(),
+  EXPECT_EQ(data->train->OpenRank(*sampler, 0, 1, {FieldLayout::Single(2), {}})
+                ->Assemble(0, &batch)
+                .code(),
             absl::StatusCode::kResourceExhausted);
 }
 

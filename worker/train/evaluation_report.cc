@@ -64,7 +64,7 @@ absl::Status EvaluationReport::Add(const Batch& batch, const Predictions& predic
   if (reported_ == ReportedScores::kNone) return absl::OkStatus();
   for (size_t s = 0; s < predictions.scores.size(); ++s) {
     const uint32_t order = OrderOf(predictions.scores[s]);
-    const bool positive = batch.labels[s] > 0;
+    const bool positive = batch.labels[s * batch.label_count] > 0;
     const uint64_t score = uint64_t{order} << 32 | (positive ? 1u : 0u);
     if (reported_ == ReportedScores::kExact) {
       scores_.push_back(score);

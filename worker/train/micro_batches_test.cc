@@ -31,7 +31,7 @@ class MicroBatchesTest : public testing::Test {
     for (uint32_t s = 0; s < kSamples; ++s) batch_.labels.push_back(s % 2 == 0 ? 1.0f : 0.0f);
     batch_.numerics = Random(kSamples * kNumbers);
     for (size_t t = 0; t < model_->tables().size(); ++t)
-      values_.push_back(Random(model_->SpanSize(t, 0)));
+      values_.push_back(Random(model_->SpanSize(t, batch_)));
     for (const std::vector<float>& values : values_) parameters_.emplace_back(values);
   }
 

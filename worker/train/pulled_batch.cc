@@ -27,11 +27,11 @@ absl::Status PulledBatch::Start(BatchStream& stream, uint64_t step, DenseSource*
     if (IsShared(t)) continue;
     const Table& table = context_.tables[t];
     std::vector<float>& values = values_[t];
-    values.resize(context_.model.SpanSize(t, batch_->keys.size()));
+    values.resize(context_.model.SpanSize(t, *batch_));
     if (values.empty()) continue;
     PullItem& item = items.emplace_back();
     item.table = table;
-    if (!table.dense()) item.keys = batch_->keys;
+    if (!table.dense()) item.keys = context_.model.KeysOf(t, *batch_);
     item.values = absl::MakeSpan(values);
     item.keys_are_distinct = true;
   }

@@ -41,7 +41,7 @@ class RankEvaluation {
         model_(model),
         places_(places),
         leave_(leave),
-        assembler_(shared.eval->store()) {}
+        assembler_(shared.eval->store(), {model.layout(), {}}) {}
 
   // Runs the rank's share of the evaluation after `step` steps, reports it and awaits the
   // scheduler's answer. True: training stops here. An error leaves calls running.

@@ -17,12 +17,14 @@ namespace pawl {
 
 namespace {
 
-// The order in which the model's table of rows is pushed and pulled.
-std::optional<KeyOrder> OrderOf(const RankShared& shared) {
-  for (const Table& table : shared.tables) {
-    if (!table.dense()) return KeyOrder{table.id(), shared.job.partitions()};
+// Keys come in the order in which the first of their tables is pushed and pulled.
+FieldLookup LookupOf(const RankShared& shared, const TrainingModel& model) {
+  FieldLookup lookup{model.layout(), {}};
+  lookup.orders.assign(lookup.layout.key_sets.size(), {0, shared.job.partitions()});
+  for (size_t t = shared.tables.size(); t-- > 0;) {
+    if (!shared.tables[t].dense()) lookup.orders[model.key_set(t)].table = shared.tables[t].id();
   }
-  return std::nullopt;
+  return lookup;
 }
 
 }  // namespace
@@ -38,7 +40,7 @@ RankTrainer::RankTrainer(const RankShared& shared, Interrupts interrupts, Logica
       places_{PulledBatch(PullContext()), PulledBatch(PullContext()), PulledBatch(PullContext())},
       dense_(MakeRankDense(shared_, rank_, interrupts_, waiting_)),
       batches_(shared_.train.OpenRank(shared_.sampler, rank_, shared_.plan.total_steps(),
-                                      OrderOf(shared_))),
+                                      LookupOf(shared_, *model_))),
       micro_batches_(shared_.job.micro_batches()),
       loss_scale_watch_(FirstLossScale(shared_.job.precision())) {
   if (shared_.eval != nullptr) {
@@ -193,7 +195,7 @@ absl::Status RankTrainer::ComputeAndPush(uint64_t step, const Batch* next, LossS
       gradients_.push_back(dense_->Buffer(dense_places_[t]));
       continue;
     }
-    calls.gradients[t].resize(model_->SpanSize(t, batch.keys.size()));
+    calls.gradients[t].resize(model_->SpanSize(t, batch));
     gradients_.push_back(absl::MakeSpan(calls.gradients[t]));
   }
   const uint64_t step_samples = shared_.sampler.GlobalSize(shared_.sampler.PositionOf(step).step);
@@ -214,7 +216,7 @@ absl::Status RankTrainer::ComputeAndPush(uint64_t step, const Batch* next, LossS
     if (gradients_[t].empty() || IsTaken(t)) continue;
     PushItem& item = push_items_.emplace_back();
     item.table = shared_.tables[t];
-    if (!item.table.dense()) item.keys = batch.keys;
+    if (!item.table.dense()) item.keys = model_->KeysOf(t, batch);
     item.gradients = gradients_[t];
     item.keys_are_distinct = true;
     // A write-back is not a gradient and stays FLOAT32.

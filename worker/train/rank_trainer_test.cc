@@ -339,10 +339,11 @@ TEST(RankTrainerTest, EvaluationSeesEveryEarlierPush) {
     std::set<float> scores;
     for (uint32_t s = 0; s < batch.samples; ++s) {
       float score = parameters.at({"bias", 0})[0];
-      for (uint32_t f = 0; f < batch.field_count; ++f) {
-        for (uint32_t e = batch.field_begin[s * batch.field_count + f];
-             e < batch.field_begin[s * batch.field_count + f + 1]; ++e) {
-          const auto row = parameters.find({"linear", batch.keys[batch.entry_key[e]]});
+      const FieldSet& set = batch.field_sets[0];
+      for (uint32_t f = 0; f < set.field_count; ++f) {
+        for (uint32_t e = set.field_begin[s * set.field_count + f];
+             e < set.field_begin[s * set.field_count + f + 1]; ++e) {
+          const auto row = parameters.find({"linear", batch.keys[0][set.entry_key[e]]});
           if (row != parameters.end()) score += row->second[0];
         }
       }

@@ -77,19 +77,19 @@ Batch MakeBatch(uint32_t samples, uint32_t categories) {
   Batch batch;
   batch.samples = samples;
   batch.numeric_count = kNumerics;
-  batch.field_count = kFields;
-  batch.field_begin.push_back(0);
+  batch.field_sets[0].field_count = kFields;
+  batch.field_sets[0].field_begin.push_back(0);
   absl::flat_hash_map<uint64_t, uint32_t> places;
   for (uint32_t sample = 0; sample < samples; ++sample) {
     batch.labels.push_back(random() % 2);
     for (uint32_t i = 0; i < kNumerics; ++i) batch.numerics.push_back(random() / 4294967296.0f);
     for (uint32_t field = 0; field < kFields; ++field) {
       const uint64_t key = uint64_t{field} * categories + random() % categories;
-      const auto [place, is_new] = places.try_emplace(key, batch.keys.size());
-      if (is_new) batch.keys.push_back(key);
-      batch.entry_key.push_back(place->second);
-      batch.entry_value.push_back(1);
-      batch.field_begin.push_back(batch.entry_key.size());
+      const auto [place, is_new] = places.try_emplace(key, batch.keys[0].size());
+      if (is_new) batch.keys[0].push_back(key);
+      batch.field_sets[0].entry_key.push_back(place->second);
+      batch.field_sets[0].entry_value.push_back(1);
+      batch.field_sets[0].field_begin.push_back(batch.field_sets[0].entry_key.size());
     }
   }
   return batch;
@@ -98,10 +98,10 @@ Batch MakeBatch(uint32_t samples, uint32_t categories) {
 // One array of numbers per table.
 using Values = std::vector<std::vector<float>>;
 
-Values MakeValues(const TrainingModel& model, size_t keys, std::mt19937* random) {
+Values MakeValues(const TrainingModel& model, const Batch& batch, std::mt19937* random) {
   Values values;
   for (size_t table = 0; table < model.tables().size(); ++table) {
-    values.emplace_back(model.SpanSize(table, keys));
+    values.emplace_back(model.SpanSize(table, batch));
     if (random == nullptr) continue;
     for (float& value : values.back())
       value = std::normal_distribution<float>(0, kParameterStddev)(*random);
@@ -148,12 +148,12 @@ absl::Status DumpStep(const std::string& folder, const Batch& batch, const Train
   Dump dump(folder);
   dump.Add("labels", "float32", {batch.samples}, batch.labels);
   dump.Add("numerics", "float32", {batch.samples, kNumerics}, batch.numerics);
-  dump.Add("entry_key", "uint32", {batch.samples, kFields}, batch.entry_key);
+  dump.Add("entry_key", "uint32", {batch.samples, kFields}, batch.field_sets[0].entry_key);
   for (size_t table = 0; table < parameters.size(); ++table) {
     const TableSpec& spec = model.tables()[table];
-    dump.Add(absl::StrCat("parameter/", spec.name()), "float32", ShapeOf(spec, batch.keys.size()),
-             parameters[table]);
-    dump.Add(absl::StrCat("gradient/", spec.name()), "float32", ShapeOf(spec, batch.keys.size()),
+    dump.Add(absl::StrCat("parameter/", spec.name()), "float32",
+             ShapeOf(spec, batch.keys[0].size()), parameters[table]);
+    dump.Add(absl::StrCat("gradient/", spec.name()), "float32", ShapeOf(spec, batch.keys[0].size()),
              gradients[table]);
   }
   return dump.Finish(header);
@@ -168,8 +168,8 @@ absl::StatusOr<Json> Measure(const std::string& model_name, const std::string& d
                         TrainingModel::Create(job, {kNumerics, kFields}, *device));
   const Batch batch = MakeBatch(samples, categories);
   std::mt19937 random(2);
-  const Values parameters = MakeValues(*model, batch.keys.size(), &random);
-  Values gradients = MakeValues(*model, batch.keys.size(), nullptr);
+  const Values parameters = MakeValues(*model, batch, &random);
+  Values gradients = MakeValues(*model, batch, nullptr);
   const std::vector<absl::Span<const float>> parameter_spans(parameters.begin(), parameters.end());
   std::vector<absl::Span<float>> gradient_spans;
   for (std::vector<float>& table : gradients) gradient_spans.push_back(absl::MakeSpan(table));
@@ -192,7 +192,7 @@ absl::StatusOr<Json> Measure(const std::string& model_name, const std::string& d
                  {"categories", categories},
                  {"fields", kFields},
                  {"numerics", kNumerics},
-                 {"keys", batch.keys.size()},
+                 {"keys", batch.keys[0].size()},
                  {"loss", loss},
                  {"runs", runs},
                  {"median_ms", times_ms[times_ms.size() / 2]},

@@ -100,7 +100,7 @@ absl::StatusOr<ReferenceResult> TrainReference(const Job& job) {
   if (job.max_steps() != 0) result.steps = std::min<uint64_t>(result.steps, job.max_steps());
   std::vector<std::unique_ptr<RankBatches>> batches;
   for (uint32_t rank = 0; rank < job.logical_workers(); ++rank)
-    batches.push_back(data->OpenRank(sampler, rank, result.steps, /*order=*/std::nullopt));
+    batches.push_back(data->OpenRank(sampler, rank, result.steps, {model->layout(), {}}));
   Batch batch;
   for (uint64_t step = 0; step < result.steps; ++step) {
     const SamplePosition position = sampler.PositionOf(step);
@@ -120,7 +120,7 @@ absl::StatusOr<ReferenceResult> TrainReference(const Job& job) {
         if (table.spec().kind() == DENSE) {
           table.Read(0, parameters[t]);
         } else {
-          for (const uint64_t key : batch.keys) table.Read(key, parameters[t]);
+          for (const uint64_t key : model->KeysOf(t, batch)) table.Read(key, parameters[t]);
         }
         gradients[t].resize(parameters[t].size());
       }
@@ -136,12 +136,13 @@ absl::StatusOr<ReferenceResult> TrainReference(const Job& job) {
       loss.samples += part.samples;
       for (size_t t = 0; t < count; ++t) {
         ReferenceTable& table = result.tables[t];
-        RoundAsTheyTravel(job, table, batch.keys, gradients[t]);
+        RoundAsTheyTravel(job, table, model->KeysOf(t, batch), gradients[t]);
         if (table.spec().kind() == DENSE) {
           table.Add(0, gradients[t].data());
         } else {
-          for (size_t k = 0; k < batch.keys.size(); ++k)
-            table.Add(batch.keys[k], &gradients[t][k * table.width()]);
+          const std::vector<uint64_t>& keys = model->KeysOf(t, batch);
+          for (size_t k = 0; k < keys.size(); ++k)
+            table.Add(keys[k], &gradients[t][k * table.width()]);
         }
       }
     }

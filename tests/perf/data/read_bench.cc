@@ -83,7 +83,9 @@ absl::Status Measure() {
   uint64_t samples = 0;
   Batch batch;
   for (uint32_t rank = 0; rank < job.logical_workers(); ++rank) {
-    const auto batches = data->OpenRank(sampler, rank, steps, KeyOrder{1, job.partitions()});
+    const auto batches =
+        data->OpenRank(sampler, rank, steps,
+                       {FieldLayout::Single(data->shape().field_count), {{1, job.partitions()}}});
     for (uint64_t step = 0; step < steps; ++step) {
       PAWL_RETURN_IF_ERROR(batches->Assemble(step, &batch));
       samples += batch.samples;

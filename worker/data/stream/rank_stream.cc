@@ -16,17 +16,17 @@ constexpr uint64_t kNoLimit = std::numeric_limits<uint64_t>::max();
 
 }  // namespace
 
-RankStream::Slot::Slot(std::optional<KeyOrder> order)
-    : store(kNoLimit, /*interns=*/false), assembler(store, order) {}
+RankStream::Slot::Slot(const FieldLookup& lookup)
+    : store(kNoLimit, /*interns=*/false), assembler(store, lookup) {}
 
 RankStream::RankStream(const StreamedData& data, const Sampler& sampler, uint32_t rank,
-                       uint64_t end_step, std::optional<KeyOrder> order)
+                       uint64_t end_step, const FieldLookup& lookup)
     : data_(data),
       sampler_(sampler),
       rank_(rank),
       end_step_(end_step),
       order_(sampler, data.spec_.window_samples()),
-      slots_{std::make_unique<Slot>(order), std::make_unique<Slot>(order)},
+      slots_{std::make_unique<Slot>(lookup), std::make_unique<Slot>(lookup)},
       current_(slots_[0].get()),
       next_(slots_[1].get()),
       blocks_(data.files_, ending_),

@@ -21,7 +21,7 @@ namespace pawl {
 class RankStream final : public RankBatches {
  public:
   RankStream(const StreamedData& data, const Sampler& sampler, uint32_t rank, uint64_t end_step,
-             std::optional<KeyOrder> order);
+             const FieldLookup& lookup);
   // Waits until the thread that reads ahead notices it, at the end of a block.
   ~RankStream() override;
   void Cancel() override { ending_ = true; }
@@ -30,7 +30,7 @@ class RankStream final : public RankBatches {
 
  private:
   struct Slot {
-    explicit Slot(std::optional<KeyOrder> order);
+    explicit Slot(const FieldLookup& lookup);
 
     // Not set: the slot has no complete window.
     std::optional<StreamWindow> window;

@@ -64,8 +64,8 @@ absl::Status StreamedData::Adopt(std::vector<IndexedFile> files) {
 
 std::unique_ptr<RankBatches> StreamedData::OpenRank(const Sampler& sampler, uint32_t rank,
                                                     uint64_t end_step,
-                                                    std::optional<KeyOrder> order) const {
-  return std::make_unique<RankStream>(*this, sampler, rank, end_step, order);
+                                                    const FieldLookup& lookup) const {
+  return std::make_unique<RankStream>(*this, sampler, rank, end_step, lookup);
 }
 
 std::shared_ptr<const EpochOrder> StreamedData::OrderOf(const Sampler& sampler,

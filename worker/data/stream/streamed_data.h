@@ -56,7 +56,7 @@ class StreamedData final : public TrainingData {
   uint64_t size() const override { return samples_; }
   const DataShape& shape() const override { return shape_; }
   std::unique_ptr<RankBatches> OpenRank(const Sampler& sampler, uint32_t rank, uint64_t end_step,
-                                        std::optional<KeyOrder> order) const override;
+                                        const FieldLookup& lookup) const override;
 
   const LabelSummary& labels() const { return labels_; }
   const BadSamples& bad_samples() const { return bad_samples_; }

@@ -89,12 +89,16 @@ class StreamedDataTest : public ::testing::Test {
         .value();
   }
 
+  static FieldLookup LookupOf(const TrainingData& data) {
+    return {FieldLayout::Single(data.shape().field_count), {{3, 8}}};
+  }
+
   // The batches of all ranks in all steps of two epochs, one after another.
   static std::vector<Batch> AllBatches(const TrainingData& data, const Sampler& sampler) {
     std::vector<Batch> batches;
     const uint64_t steps = 2 * sampler.steps_per_epoch();
     for (uint32_t rank = 0; rank < kRanks; ++rank) {
-      const auto stream = data.OpenRank(sampler, rank, steps, KeyOrder{3, 8});
+      const auto stream = data.OpenRank(sampler, rank, steps, LookupOf(data));
       for (uint64_t step = 0; step < steps; ++step) {
         const absl::Status status = stream->Assemble(step, &batches.emplace_back());
         EXPECT_TRUE(status.ok()) << status;
@@ -109,9 +113,9 @@ class StreamedDataTest : public ::testing::Test {
       ASSERT_EQ(a[i].labels, b[i].labels) << i;
       ASSERT_EQ(a[i].numerics, b[i].numerics) << i;
       ASSERT_EQ(a[i].keys, b[i].keys) << i;
-      ASSERT_EQ(a[i].field_begin, b[i].field_begin) << i;
-      ASSERT_EQ(a[i].entry_key, b[i].entry_key) << i;
-      ASSERT_EQ(a[i].entry_value, b[i].entry_value) << i;
+      ASSERT_EQ(a[i].field_sets[0].field_begin, b[i].field_sets[0].field_begin) << i;
+      ASSERT_EQ(a[i].field_sets[0].entry_key, b[i].field_sets[0].entry_key) << i;
+      ASSERT_EQ(a[i].field_sets[0].entry_value, b[i].field_sets[0].entry_value) << i;
     }
   }
 
@@ -139,7 +143,7 @@ TEST_F(StreamedDataTest, CancelledRankReadsNoMoreWindows) {
   ASSERT_TRUE(data.ok()) << data.status();
   const Sampler sampler = SamplerFor(**data);
   const uint64_t last = sampler.steps_per_epoch() - 1;
-  const auto rank = (*data)->OpenRank(sampler, 0, last + 1, std::nullopt);
+  const auto rank = (*data)->OpenRank(sampler, 0, last + 1, LookupOf(**data));
   Batch batch;
   ASSERT_TRUE(rank->Assemble(0, &batch).ok());
   rank->Cancel();
@@ -159,7 +163,7 @@ TEST_F(StreamedDataTest, LimitThatTheSecondWindowExceedsFailsTheStep) {
   const auto data = StreamedData::Open(spec_, {Write("grows", text)}, options);
   ASSERT_TRUE(data.ok()) << data.status();
   const Sampler sampler = SamplerFor(**data);
-  const auto rank = (*data)->OpenRank(sampler, 0, sampler.steps_per_epoch(), std::nullopt);
+  const auto rank = (*data)->OpenRank(sampler, 0, sampler.steps_per_epoch(), LookupOf(**data));
   absl::Status status;
   uint64_t step = 0;
   Batch batch;
@@ -244,7 +248,7 @@ TEST_F(StreamedDataTest, RankContinuesAnywhereWithTheSameBatches) {
   const uint64_t steps = 2 * sampler.steps_per_epoch();
   const std::vector<Batch> all = AllBatches(**data, sampler);
   for (uint64_t first = 0; first < steps; first += 7) {
-    const auto stream = (*data)->OpenRank(sampler, 1, steps, KeyOrder{3, 8});
+    const auto stream = (*data)->OpenRank(sampler, 1, steps, LookupOf(**data));
     std::vector<Batch> rest;
     for (uint64_t step = first; step < std::min(first + 12, steps); ++step)
       ASSERT_TRUE(stream->Assemble(step, &rest.emplace_back()).ok());
@@ -252,7 +256,7 @@ TEST_F(StreamedDataTest, RankContinuesAnywhereWithTheSameBatches) {
     ExpectEqual(rest, {begin, begin + static_cast<std::ptrdiff_t>(rest.size())});
   }
   // Backwards, too.
-  const auto stream = (*data)->OpenRank(sampler, 0, steps, KeyOrder{3, 8});
+  const auto stream = (*data)->OpenRank(sampler, 0, steps, LookupOf(**data));
   Batch batch;
   for (uint64_t step = steps; step-- > 0;) {
     ASSERT_TRUE(stream->Assemble(step, &batch).ok());
@@ -288,7 +292,7 @@ TEST_F(StreamedDataTest, ChangedFileIsRefusedByName) {
   EXPECT_THAT(refused.status().message(), HasSubstr(b + ": has changed since its index"));
   // The one that is open notices it, too.
   const Sampler sampler = SamplerFor(**data);
-  const auto stream = (*data)->OpenRank(sampler, 0, 1000, std::nullopt);
+  const auto stream = (*data)->OpenRank(sampler, 0, 1000, LookupOf(**data));
   absl::Status status;
   Batch batch;
   for (uint64_t step = 0; step < sampler.steps_per_epoch() && status.ok(); ++step)
@@ -319,7 +323,7 @@ TEST_F(StreamedDataTest, DamagedBlockIsRefusedByName) {
   const Sampler sampler = SamplerFor(**data);
   absl::Status status;
   for (uint32_t rank = 0; rank < kRanks && status.ok(); ++rank) {
-    const auto stream = (*data)->OpenRank(sampler, rank, 1000, std::nullopt);
+    const auto stream = (*data)->OpenRank(sampler, rank, 1000, LookupOf(**data));
     Batch batch;
     for (uint64_t step = 0; step < sampler.steps_per_epoch() && status.ok(); ++step)
       status = stream->Assemble(step, &batch);
@@ -366,14 +370,14 @@ TEST_F(StreamedDataTest, MemoryLimitsNameTheirRemedy) {
   auto data = StreamedData::Open(spec_, {file}, options);
   ASSERT_TRUE(data.ok());
   Sampler sampler = SamplerFor(**data);
-  absl::Status status = (*data)->OpenRank(sampler, 0, 9, std::nullopt)->Assemble(0, &batch);
+  absl::Status status = (*data)->OpenRank(sampler, 0, 9, LookupOf(**data))->Assemble(0, &batch);
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(status.message(), HasSubstr("--max_rank_data_bytes"));
   options = {};
   options.max_bytes = 1000;
   data = StreamedData::Open(spec_, {file}, options);
   ASSERT_TRUE(data.ok());
-  status = (*data)->OpenRank(sampler, 0, 9, std::nullopt)->Assemble(0, &batch);
+  status = (*data)->OpenRank(sampler, 0, 9, LookupOf(**data))->Assemble(0, &batch);
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(status.message(), HasSubstr("--max_data_bytes"));
 }

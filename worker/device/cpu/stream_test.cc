@@ -275,8 +275,8 @@ TEST_F(CpuStreamTest, LogisticLossHasTheBitsOfTheScalarFunctions) {
   for (const GemmKernel kernel : SupportedGemmKernels()) {
     std::vector<float> gradients(kSamples);
     double sum = 0;
-    CpuStream(kernel).LogisticLoss(kSamples, logits.data(), labels.data(), kScale, gradients.data(),
-                                   &sum);
+    CpuStream(kernel).LogisticLoss(kSamples, logits.data(), labels.data(), /*weights=*/nullptr,
+                                   kScale, gradients.data(), &sum);
     EXPECT_EQ(sum, expected_sum) << GemmKernelName(kernel);
     EXPECT_EQ(std::memcmp(gradients.data(), expected.data(), kSamples * sizeof(float)), 0)
         << GemmKernelName(kernel);

@@ -39,4 +39,22 @@ void CudaStream::ReluBackward(ConstMatrix activation, Matrix gradient) {
   Launched();
 }
 
+void CudaStream::Multiply(ConstMatrix a, ConstMatrix b, Write write, Matrix out) {
+  if (!Begin("Multiply")) return;
+  cuda::Multiply(queue(), a, b, write, out);
+  Launched();
+}
+
+void CudaStream::RowDots(ConstMatrix a, ConstMatrix b, Matrix out) {
+  if (!Begin("RowDots")) return;
+  cuda::RowDots(queue(), a, b, out);
+  Launched();
+}
+
+void CudaStream::Softmax(ConstMatrix x, Matrix y) {
+  if (!Begin("Softmax")) return;
+  cuda::Softmax(queue(), x, y);
+  Launched();
+}
+
 }  // namespace pawl

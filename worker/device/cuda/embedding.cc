@@ -84,6 +84,20 @@ void CudaStream::PoolRows(const Entries& entries, PoolOver over, ConstMatrix row
   Launched();
 }
 
+void CudaStream::MaxOfEntries(const Entries& entries, ConstMatrix rows, Matrix largest,
+                              uint32_t* chosen) {
+  if (!Begin("MaxOfEntries")) return;
+  cuda::MaxOfEntries(queue(), entries, rows, largest, chosen);
+  Launched();
+}
+
+void CudaStream::MaxOfEntriesBackward(const Entries& entries, ConstMatrix largest_gradient,
+                                      const uint32_t* chosen, Matrix rows_gradient) {
+  if (!Begin("MaxOfEntriesBackward")) return;
+  cuda::MaxOfEntriesBackward(queue(), entries, largest_gradient, chosen, rows_gradient);
+  Launched();
+}
+
 void CudaStream::PoolRowsBackward(const Entries& entries, PoolOver over,
                                   ConstMatrix pooled_gradient, Matrix rows_gradient) {
   if (!Begin("PoolRowsBackward")) return;

@@ -78,11 +78,18 @@ class CudaStream final : public Stream {
   void Sigmoid(size_t count, const float* x, float* y) override;
   void Relu(Matrix x) override;
   void ReluBackward(ConstMatrix activation, Matrix gradient) override;
+  void Multiply(ConstMatrix a, ConstMatrix b, Write write, Matrix out) override;
+  void RowDots(ConstMatrix a, ConstMatrix b, Matrix out) override;
+  void Softmax(ConstMatrix x, Matrix y) override;
 
   // embedding.cc
   void PoolRows(const Entries& entries, PoolOver over, ConstMatrix rows, Matrix pooled) override;
   void PoolRowsBackward(const Entries& entries, PoolOver over, ConstMatrix pooled_gradient,
                         Matrix rows_gradient) override;
+  void MaxOfEntries(const Entries& entries, ConstMatrix rows, Matrix largest,
+                    uint32_t* chosen) override;
+  void MaxOfEntriesBackward(const Entries& entries, ConstMatrix largest_gradient,
+                            const uint32_t* chosen, Matrix rows_gradient) override;
 
   // interaction.cc
   void SumOfDots(ConstMatrix vectors, size_t dim, Matrix sums, float* outputs) override;
@@ -94,12 +101,13 @@ class CudaStream final : public Stream {
                             Matrix vectors_gradient) override;
 
   // loss.cc
-  void LogisticLoss(size_t samples, const float* logits, const float* labels, float gradient_scale,
-                    float* gradients, double* loss_sum) override;
+  void LogisticLoss(size_t samples, const float* logits, const float* labels, const float* weights,
+                    float gradient_scale, float* gradients, double* loss_sum) override;
   void SquaredLoss(size_t samples, const float* predictions, const float* labels,
-                   float gradient_scale, float* gradients, double* loss_sum) override;
-  void SoftmaxLoss(ConstMatrix logits, const float* labels, float gradient_scale, Matrix gradients,
+                   const float* weights, float gradient_scale, float* gradients,
                    double* loss_sum) override;
+  void SoftmaxLoss(ConstMatrix logits, const float* labels, const float* weights,
+                   float gradient_scale, Matrix gradients, double* loss_sum) override;
 
   // optimizer.cc
   void FindNotFinite(size_t count, const float* x, float* found) override;

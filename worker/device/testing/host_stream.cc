@@ -186,6 +186,42 @@ void HostStream::PoolRowsBackward(const Entries& entries, PoolOver over,
   Finish();
 }
 
+void HostStream::Multiply(ConstMatrix a, ConstMatrix b, Write write, Matrix out) {
+  const ConstMatrix left = In(a), right = In(b);
+  stream_->Multiply(left, right, write, Out(out));
+  Finish();
+}
+
+void HostStream::RowDots(ConstMatrix a, ConstMatrix b, Matrix out) {
+  const ConstMatrix left = In(a), right = In(b);
+  stream_->RowDots(left, right, Out(out));
+  Finish();
+}
+
+void HostStream::Softmax(ConstMatrix x, Matrix y) {
+  const ConstMatrix from = In(x);
+  stream_->Softmax(from, Out(y));
+  Finish();
+}
+
+void HostStream::MaxOfEntries(const Entries& entries, ConstMatrix rows, Matrix largest,
+                              uint32_t* chosen) {
+  const Entries placed = In(entries);
+  const ConstMatrix from = In(rows);
+  const Matrix to = Out(largest);
+  stream_->MaxOfEntries(placed, from, to, Out(chosen, largest.rows * largest.columns));
+  Finish();
+}
+
+void HostStream::MaxOfEntriesBackward(const Entries& entries, ConstMatrix largest_gradient,
+                                      const uint32_t* chosen, Matrix rows_gradient) {
+  const Entries placed = In(entries);
+  const ConstMatrix from = In(largest_gradient);
+  const uint32_t* const of = In(chosen, largest_gradient.rows * largest_gradient.columns);
+  stream_->MaxOfEntriesBackward(placed, from, of, Out(rows_gradient));
+  Finish();
+}
+
 void HostStream::SumOfDots(ConstMatrix vectors, size_t dim, Matrix sums, float* outputs) {
   const ConstMatrix from = In(vectors);
   const Matrix to = Out(sums);
@@ -216,29 +252,34 @@ void HostStream::PairwiseDotsBackward(ConstMatrix vectors, size_t dim, ConstMatr
 }
 
 void HostStream::LogisticLoss(size_t samples, const float* logits, const float* labels,
-                              float gradient_scale, float* gradients, double* loss_sum) {
+                              const float* weights, float gradient_scale, float* gradients,
+                              double* loss_sum) {
   const float* const from = In(logits, samples);
   const float* const of = In(labels, samples);
+  const float* const by = weights == nullptr ? nullptr : In(weights, samples);
   float* const to = Out(gradients, samples);
-  stream_->LogisticLoss(samples, from, of, gradient_scale, to, Out(loss_sum, 1));
+  stream_->LogisticLoss(samples, from, of, by, gradient_scale, to, Out(loss_sum, 1));
   Finish();
 }
 
 void HostStream::SquaredLoss(size_t samples, const float* predictions, const float* labels,
-                             float gradient_scale, float* gradients, double* loss_sum) {
+                             const float* weights, float gradient_scale, float* gradients,
+                             double* loss_sum) {
   const float* const from = In(predictions, samples);
   const float* const of = In(labels, samples);
+  const float* const by = weights == nullptr ? nullptr : In(weights, samples);
   float* const to = Out(gradients, samples);
-  stream_->SquaredLoss(samples, from, of, gradient_scale, to, Out(loss_sum, 1));
+  stream_->SquaredLoss(samples, from, of, by, gradient_scale, to, Out(loss_sum, 1));
   Finish();
 }
 
-void HostStream::SoftmaxLoss(ConstMatrix logits, const float* labels, float gradient_scale,
-                             Matrix gradients, double* loss_sum) {
+void HostStream::SoftmaxLoss(ConstMatrix logits, const float* labels, const float* weights,
+                             float gradient_scale, Matrix gradients, double* loss_sum) {
   const ConstMatrix from = In(logits);
   const float* const of = In(labels, logits.rows);
+  const float* const by = weights == nullptr ? nullptr : In(weights, logits.rows);
   const Matrix to = Out(gradients);
-  stream_->SoftmaxLoss(from, of, gradient_scale, to, Out(loss_sum, 1));
+  stream_->SoftmaxLoss(from, of, by, gradient_scale, to, Out(loss_sum, 1));
   Finish();
 }
 

@@ -45,9 +45,16 @@ class HostStream final : public Stream {
   void Relu(Matrix x) override;
   void ReluBackward(ConstMatrix activation, Matrix gradient) override;
   void ReluBackwardAndSum(ConstMatrix activation, Matrix gradient, float* sums) override;
+  void Multiply(ConstMatrix a, ConstMatrix b, Write write, Matrix out) override;
+  void RowDots(ConstMatrix a, ConstMatrix b, Matrix out) override;
+  void Softmax(ConstMatrix x, Matrix y) override;
   void PoolRows(const Entries& entries, PoolOver over, ConstMatrix rows, Matrix pooled) override;
   void PoolRowsBackward(const Entries& entries, PoolOver over, ConstMatrix pooled_gradient,
                         Matrix rows_gradient) override;
+  void MaxOfEntries(const Entries& entries, ConstMatrix rows, Matrix largest,
+                    uint32_t* chosen) override;
+  void MaxOfEntriesBackward(const Entries& entries, ConstMatrix largest_gradient,
+                            const uint32_t* chosen, Matrix rows_gradient) override;
   void SumOfDots(ConstMatrix vectors, size_t dim, Matrix sums, float* outputs) override;
   void SumOfDotsBackward(ConstMatrix vectors, size_t dim, ConstMatrix sums,
                          const float* output_gradients, Write write,
@@ -55,12 +62,13 @@ class HostStream final : public Stream {
   void PairwiseDots(ConstMatrix vectors, size_t dim, Matrix dots) override;
   void PairwiseDotsBackward(ConstMatrix vectors, size_t dim, ConstMatrix dot_gradients, Write write,
                             Matrix vectors_gradient) override;
-  void LogisticLoss(size_t samples, const float* logits, const float* labels, float gradient_scale,
-                    float* gradients, double* loss_sum) override;
+  void LogisticLoss(size_t samples, const float* logits, const float* labels, const float* weights,
+                    float gradient_scale, float* gradients, double* loss_sum) override;
   void SquaredLoss(size_t samples, const float* predictions, const float* labels,
-                   float gradient_scale, float* gradients, double* loss_sum) override;
-  void SoftmaxLoss(ConstMatrix logits, const float* labels, float gradient_scale, Matrix gradients,
+                   const float* weights, float gradient_scale, float* gradients,
                    double* loss_sum) override;
+  void SoftmaxLoss(ConstMatrix logits, const float* labels, const float* weights,
+                   float gradient_scale, Matrix gradients, double* loss_sum) override;
   void FindNotFinite(size_t count, const float* x, float* found) override;
   void Update(const UpdateRule& rule, const UpdatePosition& position, float scale,
               absl::Span<const UpdatedRow> rows, const float* gradients, float* weights,

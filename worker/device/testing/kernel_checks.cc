@@ -374,16 +374,57 @@ void CheckInteraction(Checker& checker, size_t largest) {
   }
 }
 
+void CheckElementwise(Checker& checker, size_t largest) {
+  for (const size_t columns : {1, 3, 16, 130}) {
+    for (const size_t rows : {size_t{0}, size_t{1}, largest / columns + 1}) {
+      for (const size_t factors : {columns, size_t{1}}) {
+        for (const Write write : {Write::kReplace, Write::kAdd}) {
+          checker.Add("Multiply", [=](Stream& stream, Operands& operands) {
+            const Matrix a = operands.MatrixOf(rows, columns, 1);
+            const Matrix b = operands.MatrixOf(rows, factors, 2);
+            const Matrix out = operands.MatrixOf(rows, columns, 3);
+            stream.Multiply(a, b, write, out);
+            Outcome outcome;
+            outcome.tolerance = 1e-6;
+            outcome.Add(out);
+            return outcome;
+          });
+        }
+      }
+      checker.Add("RowDots", [=](Stream& stream, Operands& operands) {
+        const Matrix a = operands.MatrixOf(rows, columns, 1);
+        const Matrix b = operands.MatrixOf(rows, columns, 2);
+        const Matrix out = operands.MatrixOf(rows, 1, 3);
+        stream.RowDots(a, b, out);
+        Outcome outcome;
+        outcome.tolerance = 2 * SumTolerance(columns);
+        outcome.Add(out);
+        return outcome;
+      });
+      checker.Add("Softmax", [=](Stream& stream, Operands& operands) {
+        const Matrix x = operands.MatrixOf(rows, columns, 1);
+        const Matrix y = operands.MatrixOf(rows, columns, 2);
+        stream.Softmax(x, y);
+        Outcome outcome;
+        outcome.tolerance = 1e-6;
+        outcome.Add(y);
+        return outcome;
+      });
+    }
+  }
+}
+
 void CheckLosses(Checker& checker, size_t largest) {
   for (const size_t samples : {size_t{0}, size_t{1}, size_t{255}, largest}) {
-    const auto add = [&](const std::string& name, auto member) {
+    const auto add = [&](const std::string& name, auto member, bool is_weighted) {
       checker.Add(name, [=](Stream& stream, Operands& operands) {
         float* const outputs = operands.Floats(samples);
         for (size_t s = 0; s < samples; ++s) outputs[s] *= 10;
         float* const labels = operands.Floats(samples);
+        const float* const weights = is_weighted ? operands.Floats(samples) : nullptr;
         float* const gradients = operands.Floats(samples);
         double loss = 0;
-        (stream.*member)(samples, outputs, labels, 0.25f, gradients, &loss);
+        (stream.*member)(samples, outputs, labels, weights, 0.25f, gradients, &loss);
         Outcome outcome;
         // Tolerance of the gradients; the sums are in double.
         outcome.tolerance = 1e-6;
@@ -392,8 +433,10 @@ void CheckLosses(Checker& checker, size_t largest) {
         return outcome;
       });
     };
-    add("LogisticLoss", &Stream::LogisticLoss);
-    add("SquaredLoss", &Stream::SquaredLoss);
+    for (const bool is_weighted : {false, true}) {
+      add("LogisticLoss", &Stream::LogisticLoss, is_weighted);
+      add("SquaredLoss", &Stream::SquaredLoss, is_weighted);
+    }
     for (const size_t classes : {1, 2, 10, 33, 200}) {
       checker.Add("SoftmaxLoss", [=](Stream& stream, Operands& operands) {
         const size_t rows = samples / classes + (samples > 0 ? 1 : 0);
@@ -403,7 +446,7 @@ void CheckLosses(Checker& checker, size_t largest) {
         for (size_t s = 0; s < rows; ++s) labels[s] = static_cast<float>(operands.Below(classes));
         const Matrix gradients = operands.MatrixOf(rows, classes, 3);
         double loss = 0;
-        stream.SoftmaxLoss(logits, labels, 0.25f, gradients, &loss);
+        stream.SoftmaxLoss(logits, labels, operands.Floats(rows), 0.25f, gradients, &loss);
         Outcome outcome;
         outcome.tolerance = 1e-6;
         outcome.Add(gradients);
@@ -541,6 +584,7 @@ std::vector<KernelCheck> CheckKernels(Device& device, size_t largest, uint32_t s
   CheckGemm(checker, "Gemm of FLOAT16", Factors::kFloat16, largest);
   CheckEmbedding(checker, largest);
   CheckInteraction(checker, largest);
+  CheckElementwise(checker, largest);
   CheckLosses(checker, largest);
   CheckUpdates(checker, largest);
   CheckFindNotFinite(checker, largest);

@@ -120,6 +120,30 @@ class RemoteStream final : public Stream {
   void ReluBackward(ConstMatrix activation, Matrix gradient) override {
     Do([=, this](auto real) { cpu_.ReluBackward(real(activation), real(gradient)); });
   }
+  void Multiply(ConstMatrix a, ConstMatrix b, Write write, Matrix out) override {
+    Do([=, this](auto real) { cpu_.Multiply(real(a), real(b), write, real(out)); });
+  }
+  void RowDots(ConstMatrix a, ConstMatrix b, Matrix out) override {
+    Do([=, this](auto real) { cpu_.RowDots(real(a), real(b), real(out)); });
+  }
+  void Softmax(ConstMatrix x, Matrix y) override {
+    Do([=, this](auto real) { cpu_.Softmax(real(x), real(y)); });
+  }
+  void MaxOfEntries(const Entries& entries, ConstMatrix rows, Matrix largest,
+                    uint32_t* chosen) override {
+    Do([=, this](auto real) {
+      cpu_.MaxOfEntries(real(entries), real(rows), real(largest),
+                        real(chosen, largest.rows * largest.columns));
+    });
+  }
+  void MaxOfEntriesBackward(const Entries& entries, ConstMatrix largest_gradient,
+                            const uint32_t* chosen, Matrix rows_gradient) override {
+    Do([=, this](auto real) {
+      cpu_.MaxOfEntriesBackward(real(entries), real(largest_gradient),
+                                real(chosen, largest_gradient.rows * largest_gradient.columns),
+                                real(rows_gradient));
+    });
+  }
   void PoolRows(const Entries& entries, PoolOver over, ConstMatrix rows, Matrix pooled) override {
     Do([=, this](auto real) { cpu_.PoolRows(real(entries), over, real(rows), real(pooled)); });
   }
@@ -152,25 +176,28 @@ class RemoteStream final : public Stream {
                                 real(vectors_gradient));
     });
   }
-  void LogisticLoss(size_t samples, const float* logits, const float* labels, float gradient_scale,
-                    float* gradients, double* loss_sum) override {
+  void LogisticLoss(size_t samples, const float* logits, const float* labels, const float* weights,
+                    float gradient_scale, float* gradients, double* loss_sum) override {
     Do([=, this](auto real) {
-      cpu_.LogisticLoss(samples, real(logits, samples), real(labels, samples), gradient_scale,
-                        real(gradients, samples), real(loss_sum, 1));
+      cpu_.LogisticLoss(samples, real(logits, samples), real(labels, samples),
+                        Weights(real, weights, samples), gradient_scale, real(gradients, samples),
+                        real(loss_sum, 1));
     });
   }
   void SquaredLoss(size_t samples, const float* predictions, const float* labels,
-                   float gradient_scale, float* gradients, double* loss_sum) override {
-    Do([=, this](auto real) {
-      cpu_.SquaredLoss(samples, real(predictions, samples), real(labels, samples), gradient_scale,
-                       real(gradients, samples), real(loss_sum, 1));
-    });
-  }
-  void SoftmaxLoss(ConstMatrix logits, const float* labels, float gradient_scale, Matrix gradients,
+                   const float* weights, float gradient_scale, float* gradients,
                    double* loss_sum) override {
     Do([=, this](auto real) {
-      cpu_.SoftmaxLoss(real(logits), real(labels, logits.rows), gradient_scale, real(gradients),
+      cpu_.SquaredLoss(samples, real(predictions, samples), real(labels, samples),
+                       Weights(real, weights, samples), gradient_scale, real(gradients, samples),
                        real(loss_sum, 1));
+    });
+  }
+  void SoftmaxLoss(ConstMatrix logits, const float* labels, const float* weights,
+                   float gradient_scale, Matrix gradients, double* loss_sum) override {
+    Do([=, this](auto real) {
+      cpu_.SoftmaxLoss(real(logits), real(labels, logits.rows), Weights(real, weights, logits.rows),
+                       gradient_scale, real(gradients), real(loss_sum, 1));
     });
   }
   void FindNotFinite(size_t count, const float* x, float* found) override {
@@ -223,6 +250,10 @@ class RemoteStream final : public Stream {
 
     RemoteMemoryDevice& device;
   };
+
+  static const float* Weights(const Translation& real, const float* weights, size_t count) {
+    return weights == nullptr ? nullptr : real(weights, count);
+  }
 
   static void RunUntil(State& state, uint64_t place) {
     while (state.done < place) {

@@ -378,6 +378,144 @@ TEST_P(StreamContractTest, PoolingMatchesReference) {
   }
 }
 
+TEST_P(StreamContractTest, ProductsAreByElementOrByRow) {
+  for (const size_t columns : {1, 5, 16, 33}) {
+    for (const size_t factors : {columns, size_t{1}}) {
+      for (const Write write : {Write::kReplace, Write::kAdd}) {
+        Buffer a = RandomBuffer(random_, 9, columns, 1), b = RandomBuffer(random_, 9, factors, 2);
+        Buffer out = RandomBuffer(random_, 9, columns, 3), dots(9, 1, 4);
+        Buffer before = out;
+        stream_->Multiply(a.matrix(), b.matrix(), write, out.matrix());
+        for (size_t r = 0; r < 9; ++r) {
+          for (size_t c = 0; c < columns; ++c) {
+            const float product = a.at(r, c) * b.at(r, factors == 1 ? 0 : c);
+            ASSERT_NEAR(out.at(r, c), write == Write::kAdd ? before.at(r, c) + product : product,
+                        1e-6);
+          }
+        }
+        EXPECT_TRUE(out.PaddingIsUntouched());
+        if (factors != columns) continue;
+        stream_->RowDots(a.matrix(), b.matrix(), dots.matrix());
+        for (size_t r = 0; r < 9; ++r) {
+          double expected = 0;
+          for (size_t c = 0; c < columns; ++c) expected += double{a.at(r, c)} * b.at(r, c);
+          ASSERT_NEAR(dots.at(r, 0), expected, 1e-6 * static_cast<double>(columns + 1));
+        }
+        EXPECT_TRUE(dots.PaddingIsUntouched());
+      }
+    }
+  }
+}
+
+TEST_P(StreamContractTest, SoftmaxMatchesTheFormulaAlsoInPlace) {
+  for (const size_t columns : {1, 2, 40}) {
+    Buffer x = RandomBuffer(random_, 7, columns, 1), y(7, columns, 2);
+    // Far from 0, where a naive exp would overflow.
+    for (size_t r = 0; r < 7; ++r) {
+      for (size_t c = 0; c < columns; ++c) x.at(r, c) = x.at(r, c) * 4 + (r % 2 == 0 ? 500 : -500);
+    }
+    stream_->Softmax(x.matrix(), y.matrix());
+    for (size_t r = 0; r < 7; ++r) {
+      const double shift = r % 2 == 0 ? 500 : -500;
+      double sum = 0;
+      for (size_t c = 0; c < columns; ++c) sum += std::exp(x.at(r, c) - shift);
+      for (size_t c = 0; c < columns; ++c)
+        ASSERT_NEAR(y.at(r, c), std::exp(x.at(r, c) - shift) / sum, 1e-6);
+    }
+    EXPECT_TRUE(y.PaddingIsUntouched());
+    stream_->Softmax(x.matrix(), x.matrix());
+    for (size_t r = 0; r < 7; ++r) {
+      for (size_t c = 0; c < columns; ++c) ASSERT_EQ(x.at(r, c), y.at(r, c));
+    }
+  }
+}
+
+TEST_P(StreamContractTest, MaximaGoBackToTheEntriesThatHaveThem) {
+  // {samples, fields, most entries in a field}
+  const size_t shapes[][3] = {{0, 2, 1}, {1, 1, 1}, {30, 3, 4}, {100, 1, 9}, {3, 2, 0}};
+  for (const auto& [samples, fields, most] : shapes) {
+    OwnedEntries owned;
+    owned.samples = samples;
+    owned.fields = fields;
+    for (size_t f = 0; f < samples * fields; ++f) {
+      for (size_t count = RandomBelow(most + 1); count > 0; --count) {
+        owned.entry_key.push_back(static_cast<uint32_t>(owned.keys++));
+        owned.entry_value.push_back(1);
+      }
+      owned.field_begin.push_back(static_cast<uint32_t>(owned.entry_key.size()));
+    }
+    for (const size_t width : {1, 3, 16}) {
+      // A field's first two entries are equal, so that the first must be chosen.
+      Buffer rows = RandomBuffer(random_, owned.keys, width, 1),
+             rows_gradient(owned.keys, width, 2);
+      for (size_t f = 0; f < samples * fields; ++f) {
+        const uint32_t begin = owned.field_begin[f];
+        if (owned.field_begin[f + 1] < begin + 2) continue;
+        for (size_t c = 0; c < width; ++c) rows.at(begin + 1, c) = rows.at(begin, c);
+      }
+      Buffer largest(samples, fields * width, 3);
+      Buffer gradient = RandomBuffer(random_, samples, fields * width, 1);
+      std::vector<uint32_t> chosen(samples * fields * width);
+      stream_->MaxOfEntries(owned.view(), rows.matrix(), largest.matrix(), chosen.data());
+      stream_->MaxOfEntriesBackward(owned.view(), gradient.matrix(), chosen.data(),
+                                    rows_gradient.matrix());
+      for (size_t f = 0; f < samples * fields; ++f) {
+        const uint32_t begin = owned.field_begin[f], end = owned.field_begin[f + 1];
+        for (size_t c = 0; c < width; ++c) {
+          uint32_t best = begin;
+          for (uint32_t e = begin; e < end; ++e) {
+            if (rows.at(e, c) > rows.at(best, c)) best = e;
+          }
+          const size_t column = f % fields * width + c;
+          ASSERT_EQ(largest.at(f / fields, column), begin == end ? 0 : rows.at(best, c));
+          for (uint32_t e = begin; e < end; ++e) {
+            ASSERT_EQ(rows_gradient.at(e, c), e == best ? gradient.at(f / fields, column) : 0.0f);
+          }
+        }
+      }
+      EXPECT_TRUE(largest.PaddingIsUntouched());
+      EXPECT_TRUE(rows_gradient.PaddingIsUntouched());
+    }
+  }
+}
+
+TEST_P(StreamContractTest, WeightsMultiplyTheLossesOfTheirSamples) {
+  constexpr size_t kSamples = 300;
+  const std::vector<float> outputs = RandomVector(random_, kSamples);
+  std::vector<float> labels(kSamples), weights(kSamples), whole(kSamples), weighted(kSamples);
+  for (size_t s = 0; s < kSamples; ++s) {
+    labels[s] = s % 2 == 0 ? 1 : 0;
+    weights[s] = static_cast<float>(s % 5) / 2;
+  }
+  for (const int loss : {0, 1, 2}) {
+    const auto run = [&](size_t first, size_t samples, const float* by, float* gradients) {
+      double sum = kNan;
+      const float* const x = outputs.data() + first;
+      const float* const y = labels.data() + first;
+      if (loss == 0) stream_->LogisticLoss(samples, x, y, by, 0.5f, gradients, &sum);
+      if (loss == 1) stream_->SquaredLoss(samples, x, y, by, 0.5f, gradients, &sum);
+      if (loss == 2) {
+        stream_->SoftmaxLoss({x, samples / 2, 2, 2}, y, by, 0.5f, {gradients, samples / 2, 2, 2},
+                             &sum);
+      }
+      return sum;
+    };
+    // Two outputs are one sample of SoftmaxLoss.
+    const size_t step = loss == 2 ? 2 : 1;
+    const double sum = run(0, kSamples, weights.data(), weighted.data());
+    double expected = 0;
+    run(0, kSamples, nullptr, whole.data());
+    for (size_t s = 0; s < kSamples; ++s)
+      ASSERT_NEAR(weighted[s], whole[s] * weights[s / step], 1e-6) << loss;
+    if (loss == 2) continue;
+    for (size_t s = 0; s < kSamples; ++s) {
+      float gradient = 0;
+      expected += weights[s] * run(s, 1, nullptr, &gradient);
+    }
+    EXPECT_NEAR(sum, expected, 1e-6) << loss;
+  }
+}
+
 TEST_P(StreamContractTest, SumOfDotsMatchesThePairs) {
   const size_t shapes[][3] = {{0, 3, 4},   {1, 1, 1},   {20, 8, 16}, {9, 5, 7},  {3, 40, 1},
                               {5, 26, 64}, {2, 3, 128}, {2, 2, 260}, {700, 4, 4}};
@@ -476,7 +614,8 @@ TEST_P(StreamContractTest, LogisticLossMatchesTheFormula) {
       const double probability = 1 / (1 + std::exp(-static_cast<double>(logits[s])));
       expected -= std::log(labels[s] > 0 ? probability : 1 - probability);
     }
-    stream_->LogisticLoss(samples, logits.data(), labels.data(), 0.5f, gradients.data(), &loss);
+    stream_->LogisticLoss(samples, logits.data(), labels.data(), nullptr, 0.5f, gradients.data(),
+                          &loss);
     EXPECT_NEAR(loss, expected, 1e-9 * (samples + 1));
     for (size_t s = 0; s < samples; ++s) {
       const double probability = 1 / (1 + std::exp(-static_cast<double>(logits[s])));
@@ -489,7 +628,7 @@ TEST_P(StreamContractTest, LogisticLossOfExtremeLogitsIsFinite) {
   const float logits[] = {1000, -1000, 1000, -1000}, labels[] = {1, 0, 0, 1};
   float gradients[4];
   double loss;
-  stream_->LogisticLoss(4, logits, labels, 1, gradients, &loss);
+  stream_->LogisticLoss(4, logits, labels, nullptr, 1, gradients, &loss);
   EXPECT_EQ(loss, 2000);
   EXPECT_EQ(gradients[0], 0);
   EXPECT_EQ(gradients[1], 0);
@@ -501,10 +640,10 @@ TEST_P(StreamContractTest, NanLogitsShowInTheLoss) {
   const float logits[] = {0, kNan}, label[] = {0, 0};
   float gradients[2];
   double loss;
-  stream_->LogisticLoss(2, logits, label, 1, gradients, &loss);
+  stream_->LogisticLoss(2, logits, label, nullptr, 1, gradients, &loss);
   EXPECT_TRUE(std::isnan(loss));
   EXPECT_TRUE(std::isnan(gradients[1]));
-  stream_->SoftmaxLoss({logits, 1, 2, 2}, label, 1, {gradients, 1, 2, 2}, &loss);
+  stream_->SoftmaxLoss({logits, 1, 2, 2}, label, nullptr, 1, {gradients, 1, 2, 2}, &loss);
   EXPECT_TRUE(std::isnan(loss));
 }
 
@@ -514,7 +653,8 @@ TEST_P(StreamContractTest, SquaredLossIsHalfTheSquare) {
                              labels = RandomVector(random_, samples);
     std::vector<float> gradients(samples, kNan);
     double expected = 0, loss = kNan;
-    stream_->SquaredLoss(samples, predictions.data(), labels.data(), 4, gradients.data(), &loss);
+    stream_->SquaredLoss(samples, predictions.data(), labels.data(), nullptr, 4, gradients.data(),
+                         &loss);
     for (size_t s = 0; s < samples; ++s) {
       const double error = static_cast<double>(predictions[s]) - labels[s];
       expected += 0.5 * error * error;
@@ -536,7 +676,7 @@ TEST_P(StreamContractTest, SoftmaxLossMatchesTheFormula) {
           logits.at(s, c) = logits.at(s, c) * 4 + (s % 2 == 0 ? 1000 : -1000);
       }
       double loss = kNan, expected = 0;
-      stream_->SoftmaxLoss(logits.matrix(), labels.data(), 2, gradients.matrix(), &loss);
+      stream_->SoftmaxLoss(logits.matrix(), labels.data(), nullptr, 2, gradients.matrix(), &loss);
       for (size_t s = 0; s < samples; ++s) {
         const double shift = s % 2 == 0 ? 1000 : -1000;
         double sum = 0;
@@ -618,8 +758,8 @@ TEST_P(StreamContractTest, SameInputsGiveTheSameBits) {
     stream_->Gemm(Factors::kFloat32, Transpose::kYes, Transpose::kNo, 1, x.matrix(), x.matrix(), 0,
                   {to += 500, 48, 48, 48});
     double loss = 0;
-    stream_->SquaredLoss(labels.size(), x.data.data(), labels.data(), 1, gradient.data.data(),
-                         &loss);
+    stream_->SquaredLoss(labels.size(), x.data.data(), labels.data(), nullptr, 1,
+                         gradient.data.data(), &loss);
     to[48 * 48] = static_cast<float>(loss);
     if (run == 0) first = result;
     ASSERT_EQ(std::memcmp(first.data(), result.data(), result.size() * sizeof(float)), 0);

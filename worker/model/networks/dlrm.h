@@ -9,12 +9,12 @@
 
 #include "absl/status/statusor.h"
 #include "proto/job.pb.h"
-#include "worker/data/batch.h"
+#include "worker/model/model_inputs.h"
 #include "worker/model/model_step.h"
-#include "worker/model/networks/embedding_part.h"
-#include "worker/model/networks/mlp_layers.h"
 #include "worker/model/networks/network.h"
-#include "worker/model/networks/sparse_columns.h"
+#include "worker/model/networks/parts/embedding_part.h"
+#include "worker/model/networks/parts/mlp_layers.h"
+#include "worker/model/networks/parts/sparse_columns.h"
 #include "worker/model/table_list.h"
 
 namespace pawl {
@@ -22,13 +22,14 @@ namespace pawl {
 class DlrmNetwork final : public Network {
  public:
   static absl::StatusOr<std::unique_ptr<Network>> Create(const Model::Dlrm& spec,
-                                                         const DataShape& shape, TableList& tables);
+                                                         const ModelInputs& inputs,
+                                                         TableList& tables);
 
   absl::Status Forward(ModelStep& step, Matrix outputs) override;
   absl::Status Backward(ModelStep& step, Matrix output_gradients) override;
 
  private:
-  DlrmNetwork(const Model::Dlrm& spec, const DataShape& shape, TableList& tables);
+  DlrmNetwork(const Model::Dlrm& spec, const ModelInputs& inputs, TableList& tables);
 
   EmbeddingPart embedding_;
   std::optional<MlpLayers> bottom_;

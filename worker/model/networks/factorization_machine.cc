@@ -7,35 +7,36 @@
 namespace pawl {
 
 absl::StatusOr<std::unique_ptr<Network>> FactorizationMachineNetwork::Create(
-    const Model::FactorizationMachine& spec, const DataShape& shape, TableList& tables) {
+    const Model::FactorizationMachine& spec, const ModelInputs& inputs, TableList& tables) {
   PAWL_RETURN_IF_ERROR(CheckEmbeddingDim("model.fm.dim", spec.dim()));
   PAWL_RETURN_IF_ERROR(CheckInitStddev("model.fm.init_stddev", spec.init_stddev()));
-  PAWL_RETURN_IF_ERROR(CheckHasFields("model.fm", shape.field_count));
-  return absl::WrapUnique(new FactorizationMachineNetwork(spec, shape, tables));
+  PAWL_RETURN_IF_ERROR(CheckHasFields("model.fm", inputs.shape.field_count));
+  PAWL_RETURN_IF_ERROR(CheckOneDim("model.fm", inputs.layout, spec.dim()));
+  return absl::WrapUnique(new FactorizationMachineNetwork(spec, inputs, tables));
 }
 
 FactorizationMachineNetwork::FactorizationMachineNetwork(const Model::FactorizationMachine& spec,
-                                                         const DataShape& shape, TableList& tables)
-    : columns_(AddWeightAndVector(spec.dim(), spec.init_stddev(), tables)),
-      linear_(shape, columns_.weight, LinearPart::Bias::kYes, tables),
-      embedding_(shape.field_count, columns_.vector) {}
+                                                         const ModelInputs& inputs,
+                                                         TableList& tables)
+    : columns_(AddWeightsAndVectors(inputs.layout, spec.dim(), spec.init_stddev(), tables)),
+      linear_(inputs.shape, columns_.weights, LinearPart::Bias::kYes, tables),
+      embedding_(inputs.layout, columns_.vectors) {}
 
 absl::Status FactorizationMachineNetwork::Forward(ModelStep& step, Matrix outputs) {
-  linear_.Forward(step, outputs);
+  PAWL_RETURN_IF_ERROR(linear_.Forward(step, outputs));
   PAWL_ASSIGN_OR_RETURN(vectors_, step.Allocate(embedding_.width()));
   PAWL_ASSIGN_OR_RETURN(sums_, step.Allocate(embedding_.dim()));
-  embedding_.Forward(step, vectors_);
+  PAWL_RETURN_IF_ERROR(embedding_.Forward(step, vectors_));
   step.stream.SumOfDots(vectors_, embedding_.dim(), sums_, outputs.data);
   return absl::OkStatus();
 }
 
 absl::Status FactorizationMachineNetwork::Backward(ModelStep& step, Matrix output_gradients) {
-  linear_.Backward(step, output_gradients);
+  PAWL_RETURN_IF_ERROR(linear_.Backward(step, output_gradients));
   PAWL_ASSIGN_OR_RETURN(const Matrix vectors_gradient, step.Allocate(embedding_.width()));
   step.stream.SumOfDotsBackward(vectors_, embedding_.dim(), sums_, output_gradients.data,
                                 Write::kReplace, vectors_gradient);
-  embedding_.Backward(step, vectors_gradient);
-  return absl::OkStatus();
+  return embedding_.Backward(step, vectors_gradient);
 }
 
 }  // namespace pawl

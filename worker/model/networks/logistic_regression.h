@@ -6,10 +6,10 @@
 
 #include "absl/status/statusor.h"
 #include "proto/job.pb.h"
-#include "worker/data/batch.h"
+#include "worker/model/model_inputs.h"
 #include "worker/model/model_step.h"
-#include "worker/model/networks/linear_part.h"
 #include "worker/model/networks/network.h"
+#include "worker/model/networks/parts/linear_part.h"
 #include "worker/model/table_list.h"
 
 namespace pawl {
@@ -17,13 +17,14 @@ namespace pawl {
 class LogisticRegressionNetwork final : public Network {
  public:
   static absl::StatusOr<std::unique_ptr<Network>> Create(const Model::LogisticRegression& spec,
-                                                         const DataShape& shape, TableList& tables);
+                                                         const ModelInputs& inputs,
+                                                         TableList& tables);
 
   absl::Status Forward(ModelStep& step, Matrix outputs) override;
   absl::Status Backward(ModelStep& step, Matrix output_gradients) override;
 
  private:
-  LogisticRegressionNetwork(const Model::LogisticRegression& spec, const DataShape& shape,
+  LogisticRegressionNetwork(const Model::LogisticRegression& spec, const ModelInputs& inputs,
                             TableList& tables);
 
   LinearPart linear_;

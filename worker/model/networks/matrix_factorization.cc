@@ -10,7 +10,7 @@
 namespace pawl {
 
 absl::StatusOr<std::unique_ptr<Network>> MatrixFactorizationNetwork::Create(
-    const Model::MatrixFactorization& spec, const DataShape& shape, TableList& tables) {
+    const Model::MatrixFactorization& spec, const ModelInputs& inputs, TableList& tables) {
   PAWL_RETURN_IF_ERROR(CheckEmbeddingDim("model.matrix_factorization.dim", spec.dim()));
   PAWL_RETURN_IF_ERROR(
       CheckInitStddev("model.matrix_factorization.init_stddev", spec.init_stddev()));
@@ -18,32 +18,33 @@ absl::StatusOr<std::unique_ptr<Network>> MatrixFactorizationNetwork::Create(
     return absl::InvalidArgumentError(
         absl::StrCat("model.matrix_factorization.mean: must be finite, is ", spec.mean()));
   }
-  if (shape.field_count != 2) {
+  if (inputs.shape.field_count != 2) {
     return absl::InvalidArgumentError(
         absl::StrCat("model.matrix_factorization: needs two categorical fields, the user and the "
                      "item, but the data has ",
-                     shape.field_count));
+                     inputs.shape.field_count));
   }
-  if (shape.numeric_count != 0) {
+  if (inputs.shape.numeric_count != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("model.matrix_factorization: takes no numeric inputs, but the data has ",
-                     shape.numeric_count, "; remove them or use fm"));
+                     inputs.shape.numeric_count, "; remove them or use fm"));
   }
-  return absl::WrapUnique(new MatrixFactorizationNetwork(spec, shape, tables));
+  PAWL_RETURN_IF_ERROR(CheckOneDim("model.matrix_factorization", inputs.layout, spec.dim()));
+  return absl::WrapUnique(new MatrixFactorizationNetwork(spec, inputs, tables));
 }
 
 MatrixFactorizationNetwork::MatrixFactorizationNetwork(const Model::MatrixFactorization& spec,
-                                                       const DataShape& shape, TableList& tables)
-    : columns_(AddWeightAndVector(spec.dim(), spec.init_stddev(), tables)),
-      linear_(shape, columns_.weight, LinearPart::Bias::kNo, tables),
-      embedding_(shape.field_count, columns_.vector),
+                                                       const ModelInputs& inputs, TableList& tables)
+    : columns_(AddWeightsAndVectors(inputs.layout, spec.dim(), spec.init_stddev(), tables)),
+      linear_(inputs.shape, columns_.weights, LinearPart::Bias::kNo, tables),
+      embedding_(inputs.layout, columns_.vectors),
       mean_(spec.mean()) {}
 
 absl::Status MatrixFactorizationNetwork::Forward(ModelStep& step, Matrix outputs) {
-  linear_.Forward(step, outputs);
+  PAWL_RETURN_IF_ERROR(linear_.Forward(step, outputs));
   PAWL_ASSIGN_OR_RETURN(vectors_, step.Allocate(embedding_.width()));
   PAWL_ASSIGN_OR_RETURN(const Matrix dots, step.Allocate(1));
-  embedding_.Forward(step, vectors_);
+  PAWL_RETURN_IF_ERROR(embedding_.Forward(step, vectors_));
   step.stream.PairwiseDots(vectors_, embedding_.dim(), dots);
   step.stream.Axpy(step.samples, 1, dots.data, outputs.data);
   step.stream.AddConstant(step.samples, mean_, outputs.data);
@@ -51,12 +52,11 @@ absl::Status MatrixFactorizationNetwork::Forward(ModelStep& step, Matrix outputs
 }
 
 absl::Status MatrixFactorizationNetwork::Backward(ModelStep& step, Matrix output_gradients) {
-  linear_.Backward(step, output_gradients);
+  PAWL_RETURN_IF_ERROR(linear_.Backward(step, output_gradients));
   PAWL_ASSIGN_OR_RETURN(const Matrix vectors_gradient, step.Allocate(embedding_.width()));
   step.stream.PairwiseDotsBackward(vectors_, embedding_.dim(), output_gradients, Write::kReplace,
                                    vectors_gradient);
-  embedding_.Backward(step, vectors_gradient);
-  return absl::OkStatus();
+  return embedding_.Backward(step, vectors_gradient);
 }
 
 }  // namespace pawl

@@ -11,29 +11,29 @@
 namespace pawl {
 
 absl::StatusOr<std::unique_ptr<Network>> MlpClassifierNetwork::Create(const Model::Mlp& spec,
-                                                                      const DataShape& shape,
+                                                                      const ModelInputs& inputs,
                                                                       TableList& tables) {
   PAWL_RETURN_IF_ERROR(CheckLayerWidths("model.mlp.hidden", spec.hidden()));
   if (spec.classes() > kMaxClasses) {
     return absl::InvalidArgumentError(
         absl::StrCat("model.mlp.classes: must be at most ", kMaxClasses, ", is ", spec.classes()));
   }
-  if (shape.numeric_count == 0) {
+  if (inputs.shape.numeric_count == 0) {
     return absl::InvalidArgumentError("model.mlp: needs numeric inputs, but the data has none");
   }
-  if (shape.field_count > 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("model.mlp: takes only numeric inputs, but the data has ", shape.field_count,
-                     " categorical fields; remove them or use wide_deep"));
+  if (inputs.shape.field_count > 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "model.mlp: takes only numeric inputs, but the data has ", inputs.shape.field_count,
+        " categorical fields; remove them or use wide_deep"));
   }
-  PAWL_RETURN_IF_ERROR(CheckInputWidth("model.mlp", shape.numeric_count));
-  return absl::WrapUnique(new MlpClassifierNetwork(spec, shape, tables));
+  PAWL_RETURN_IF_ERROR(CheckInputWidth("model.mlp", inputs.shape.numeric_count));
+  return absl::WrapUnique(new MlpClassifierNetwork(spec, inputs, tables));
 }
 
-MlpClassifierNetwork::MlpClassifierNetwork(const Model::Mlp& spec, const DataShape& shape,
+MlpClassifierNetwork::MlpClassifierNetwork(const Model::Mlp& spec, const ModelInputs& inputs,
                                            TableList& tables)
     : output_count_(std::max(spec.classes(), 1u)),
-      mlp_("mlp", shape.numeric_count, MlpLayers::Widths(spec.hidden(), output_count_),
+      mlp_("mlp", inputs.shape.numeric_count, MlpLayers::Widths(spec.hidden(), output_count_),
            MlpLayers::LastLayer::kLinear, tables) {}
 
 absl::Status MlpClassifierNetwork::Forward(ModelStep& step, Matrix outputs) {

@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "proto/job.pb.h"
-#include "worker/data/batch.h"
+#include "worker/model/model_inputs.h"
 #include "worker/model/networks/network.h"
 #include "worker/model/table_list.h"
 
@@ -14,7 +14,7 @@ namespace pawl {
 
 // Creates the model's network and adds its tables to `tables`. INVALID_ARGUMENT, naming the field,
 // for a model that is impossible or does not fit the data.
-absl::StatusOr<std::unique_ptr<Network>> CreateNetwork(const Model& spec, const DataShape& shape,
+absl::StatusOr<std::unique_ptr<Network>> CreateNetwork(const Model& spec, const ModelInputs& inputs,
                                                        TableList& tables);
 
 }  // namespace pawl

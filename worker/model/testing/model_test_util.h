@@ -17,9 +17,10 @@
 
 namespace pawl {
 
-// A job with plain SGD around a model in text form.
+// A job with plain SGD around a model in text form. Its fields are named by their numbers.
 inline Job JobOf(const std::string& model) {
   Job job;
+  job.mutable_data()->set_format(LIBSVM);
   job.mutable_optimizer()->mutable_sgd()->set_learning_rate(0.1f);
   EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(model, job.mutable_model())) << model;
   return job;
@@ -28,9 +29,9 @@ inline Job JobOf(const std::string& model) {
 // A vector of values for each table, and spans of them.
 class TableValues {
  public:
-  TableValues(const TrainingModel& model, size_t keys, float value) {
+  TableValues(const TrainingModel& model, const Batch& batch, float value) {
     for (size_t t = 0; t < model.tables().size(); ++t)
-      values_.emplace_back(model.SpanSize(t, keys), value);
+      values_.emplace_back(model.SpanSize(t, batch), value);
   }
 
   std::vector<float>& operator[](size_t table) { return values_[table]; }

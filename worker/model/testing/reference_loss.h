@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "client_lib/job/field_layout.h"
 #include "proto/job.pb.h"
 #include "worker/data/batch.h"
 
@@ -16,12 +17,13 @@ namespace pawl {
 using ReferenceParameters = absl::flat_hash_map<std::string, std::vector<double>>;
 
 // The outputs for sample s: logits, or the prediction.
-std::vector<double> ReferenceOutputs(const Model& model, const Batch& batch,
-                                     const ReferenceParameters& parameters, uint32_t s);
+std::vector<double> ReferenceOutputs(const Model& model, const FieldLayout& layout,
+                                     const Batch& batch, const ReferenceParameters& parameters,
+                                     uint32_t s);
 
-// The sum of the losses of all samples.
-double ReferenceLossSum(const Model& model, Loss loss, const Batch& batch,
-                        const ReferenceParameters& parameters);
+// The weighted sum of the losses of all samples and labels.
+double ReferenceLossSum(const Model& model, Loss loss, const FieldLayout& layout,
+                        const Batch& batch, const ReferenceParameters& parameters);
 
 }  // namespace pawl
 

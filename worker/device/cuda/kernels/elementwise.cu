@@ -95,7 +95,68 @@ struct ReluBackwardOf {
   }
 };
 
+struct MultiplyOf {
+  const float* a;
+  size_t a_stride;
+  const float* b;
+  size_t b_stride;
+  size_t b_step;  // 0: one factor for each row
+  bool adds;
+  float* out;
+  size_t stride;
+  __device__ void operator()(size_t r, size_t c) const {
+    const float product = a[r * a_stride + c] * b[r * b_stride + c * b_step];
+    float* const at = out + r * stride + c;
+    *at = adds ? *at + product : product;
+  }
+};
+
+struct RowDotOf {
+  ConstMatrix a;
+  ConstMatrix b;
+  float* out;
+  size_t stride;
+  __device__ void operator()(size_t, size_t r) const {
+    float sum = 0;
+    for (size_t c = 0; c < a.columns; ++c)
+      sum += a.data[r * a.stride + c] * b.data[r * b.stride + c];
+    out[r * stride] = sum;
+  }
+};
+
+struct SoftmaxOf {
+  ConstMatrix x;
+  float* y;
+  size_t stride;
+  __device__ void operator()(size_t, size_t r) const {
+    const float* const from = x.data + r * x.stride;
+    float largest = from[0];
+    for (size_t c = 1; c < x.columns; ++c) largest = fmaxf(largest, from[c]);
+    double sum = 0;
+    for (size_t c = 0; c < x.columns; ++c) sum += exp(static_cast<double>(from[c]) - largest);
+    for (size_t c = 0; c < x.columns; ++c) {
+      y[r * stride + c] = static_cast<float>(exp(static_cast<double>(from[c]) - largest) / sum);
+    }
+  }
+};
+
 }  // namespace
+
+void Multiply(const Queue& queue, ConstMatrix a, ConstMatrix b, Write write, Matrix out) {
+  const size_t b_step = b.columns == 1 && out.columns != 1 ? 0 : 1;
+  ForEach(queue, out.rows, out.columns,
+          MultiplyOf{a.data, a.stride, b.data, b.stride, b_step, write == Write::kAdd, out.data,
+                     out.stride});
+}
+
+void RowDots(const Queue& queue, ConstMatrix a, ConstMatrix b, Matrix out) {
+  ForEach(queue, 1, a.rows, RowDotOf{a, b, out.data, out.stride});
+}
+
+void Softmax(const Queue& queue, ConstMatrix x, Matrix y) {
+  if (x.columns == 0) return;
+  ForEach(queue, 1, x.rows, SoftmaxOf{x, y.data, y.stride});
+}
 
 void Axpy(const Queue& queue, size_t count, float alpha, const float* x, float* y) {
   Map(queue, count, x, y, AxpyOf{alpha});

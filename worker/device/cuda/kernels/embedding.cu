@@ -176,6 +176,49 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+constexpr uint32_t kNoEntry = ~uint32_t{0};
+
+struct MaxOf {
+  uint32_t fields;
+  const uint32_t* field_begin;
+  const float* rows;
+  size_t rows_stride;
+  size_t width;
+  float* largest;
+  size_t stride;
+  uint32_t* chosen;
+  // f: sample * fields + field
+  __device__ void operator()(size_t f, size_t c) const {
+    float value = 0;
+    uint32_t entry = kNoEntry;
+    for (uint32_t e = field_begin[f]; e < field_begin[f + 1]; ++e) {
+      const float other = rows[e * rows_stride + c];
+      // NaN wins, so that the loss shows it.
+      if (entry != kNoEntry && !(other > value) && !isnan(other)) continue;
+      value = other;
+      entry = e;
+    }
+    largest[f / fields * stride + f % fields * width + c] = value;
+    chosen[f * width + c] = entry;
+  }
+};
+
+struct MaxBackwardOf {
+  uint32_t fields;
+  const uint32_t* field_begin;
+  const float* gradient;
+  size_t gradient_stride;
+  size_t width;
+  const uint32_t* chosen;
+  float* rows;
+  size_t stride;
+  __device__ void operator()(size_t f, size_t c) const {
+    const float of_largest = gradient[f / fields * gradient_stride + f % fields * width + c];
+    for (uint32_t e = field_begin[f]; e < field_begin[f + 1]; ++e)
+      rows[e * stride + c] = chosen[f * width + c] == e ? of_largest : 0.0f;
+  }
+};
+
 size_t FieldsInSum(const Entries& entries, PoolOver over) {
   return over == PoolOver::kField ? 1 : entries.fields;
 }
@@ -232,6 +275,21 @@ void PoolRows(const Queue& queue, const Entries& entries, PoolOver over, ConstMa
   } else {
     PoolAs<float>(queue, entries, over, rows, pooled);
   }
+}
+
+void MaxOfEntries(const Queue& queue, const Entries& entries, ConstMatrix rows, Matrix largest,
+                  uint32_t* chosen) {
+  ForEach(queue, entries.samples * entries.fields, rows.columns,
+          MaxOf{static_cast<uint32_t>(entries.fields), entries.field_begin, rows.data, rows.stride,
+                rows.columns, largest.data, largest.stride, chosen});
+}
+
+void MaxOfEntriesBackward(const Queue& queue, const Entries& entries, ConstMatrix largest_gradient,
+                          const uint32_t* chosen, Matrix rows_gradient) {
+  ForEach(queue, entries.samples * entries.fields, rows_gradient.columns,
+          MaxBackwardOf{static_cast<uint32_t>(entries.fields), entries.field_begin,
+                        largest_gradient.data, largest_gradient.stride, rows_gradient.columns,
+                        chosen, rows_gradient.data, rows_gradient.stride});
 }
 
 void ListEntries(const Queue& queue, const Entries& entries, uint32_t* entry, uint32_t* field) {

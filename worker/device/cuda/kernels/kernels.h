@@ -44,6 +44,9 @@ void ScaleRows(const Queue& queue, float factor, Matrix x);
 inline size_t HalfStride(size_t columns) { return (columns + 7) / 8 * 8; }
 // Writes x as 16-bit numbers to memory for rows * stride of them; does not write the padding.
 void RoundRows(const Queue& queue, Factors factors, ConstMatrix x, uint16_t* halves, size_t stride);
+void Multiply(const Queue& queue, ConstMatrix a, ConstMatrix b, Write write, Matrix out);
+void RowDots(const Queue& queue, ConstMatrix a, ConstMatrix b, Matrix out);
+void Softmax(const Queue& queue, ConstMatrix x, Matrix y);
 void AddBias(const Queue& queue, const float* bias, Matrix x);
 // Floats of scratch memory that SumColumns needs.
 size_t SumColumnsScratch(size_t rows, size_t columns);
@@ -70,6 +73,10 @@ void ListEntries(const Queue& queue, const Entries& entries, uint32_t* entry, ui
 void IndexOrder(const Queue& queue, const Entries& entries, const uint32_t* field,
                 const uint32_t* ordered_key, const uint32_t* ordered_entry, uint32_t* key_begin,
                 uint32_t* ordered_field, float* ordered_value);
+void MaxOfEntries(const Queue& queue, const Entries& entries, ConstMatrix rows, Matrix largest,
+                  uint32_t* chosen);
+void MaxOfEntriesBackward(const Queue& queue, const Entries& entries, ConstMatrix largest_gradient,
+                          const uint32_t* chosen, Matrix rows_gradient);
 // Floats of scratch memory that PoolRowsBackward needs.
 size_t PoolRowsBackwardScratch(size_t entries, size_t width);
 void PoolRowsBackward(const Queue& queue, const Entries& entries, const EntryOrder& order,
@@ -99,12 +106,15 @@ void PairwiseDotsBackward(const Queue& queue, ConstMatrix vectors, size_t dim,
 
 // Doubles of scratch memory that a loss of this many samples needs.
 size_t LossScratch(size_t samples);
+// weights: null, or a factor for each sample.
 void LogisticLoss(const Queue& queue, size_t samples, const float* logits, const float* labels,
-                  float gradient_scale, float* gradients, double* scratch, double* loss_sum);
+                  const float* weights, float gradient_scale, float* gradients, double* scratch,
+                  double* loss_sum);
 void SquaredLoss(const Queue& queue, size_t samples, const float* predictions, const float* labels,
-                 float gradient_scale, float* gradients, double* scratch, double* loss_sum);
-void SoftmaxLoss(const Queue& queue, ConstMatrix logits, const float* labels, float gradient_scale,
-                 Matrix gradients, double* scratch, double* loss_sum);
+                 const float* weights, float gradient_scale, float* gradients, double* scratch,
+                 double* loss_sum);
+void SoftmaxLoss(const Queue& queue, ConstMatrix logits, const float* labels, const float* weights,
+                 float gradient_scale, Matrix gradients, double* scratch, double* loss_sum);
 
 // optimizer.cu
 

@@ -15,7 +15,11 @@ __device__ inline double SumOverBlock(double value) {
   return sums[0];
 }
 
-__device__ inline double LossOf(double z, bool positive, float gradient_scale, float* gradient) {
+__device__ inline double WeightOf(const float* weights, size_t s) {
+  return weights == nullptr ? 1.0 : weights[s];
+}
+
+__device__ inline double LossOf(double z, bool positive, double gradient_scale, float* gradient) {
   // exp of a non-positive number does not overflow.
   const double e = exp(-fabs(z));
   const double probability = (z < 0 ? e : 1.0) / (1.0 + e);
@@ -28,22 +32,26 @@ __device__ inline double LossOf(double z, bool positive, float gradient_scale, f
 struct LogisticOf {
   const float* logits;
   const float* labels;
+  const float* weights;
   float gradient_scale;
   float* gradients;
   __device__ double operator()(size_t s) const {
-    return LossOf(logits[s], labels[s] > 0, gradient_scale, gradients + s);
+    const double weight = WeightOf(weights, s);
+    return weight * LossOf(logits[s], labels[s] > 0, gradient_scale * weight, gradients + s);
   }
 };
 
 struct SquaredOf {
   const float* predictions;
   const float* labels;
+  const float* weights;
   float gradient_scale;
   float* gradients;
   __device__ double operator()(size_t s) const {
+    const double weight = WeightOf(weights, s);
     const double error = static_cast<double>(predictions[s]) - labels[s];
-    gradients[s] = static_cast<float>(gradient_scale * error);
-    return error * error / 2;
+    gradients[s] = static_cast<float>(gradient_scale * weight * error);
+    return weight * (error * error / 2);
   }
 };
 
@@ -67,8 +75,8 @@ __global__ void __launch_bounds__(kThreads) SumKernel(size_t samples, F f, doubl
 // collective operations.
 __global__ void __launch_bounds__(kThreads)
     SoftmaxKernel(size_t samples, uint32_t classes, const float* __restrict__ logits, size_t stride,
-                  const float* __restrict__ labels, float gradient_scale,
-                  float* __restrict__ gradients, size_t gradients_stride,
+                  const float* __restrict__ labels, const float* __restrict__ weights,
+                  float gradient_scale, float* __restrict__ gradients, size_t gradients_stride,
                   double* __restrict__ parts) {
   double sum = 0;
   for (size_t first = size_t{blockIdx.x} * blockDim.y; first < samples;
@@ -87,12 +95,14 @@ __global__ void __launch_bounds__(kThreads)
     normalizer = SumOverLanes(normalizer, blockDim.x);
     if (count == 0) continue;
     const auto label = static_cast<uint32_t>(labels[s]);
+    const double weight = WeightOf(weights, s);
     for (uint32_t c = threadIdx.x; c < count; c += blockDim.x) {
       const double probability = exp(static_cast<double>(z[c]) - largest) / normalizer;
       gradients[s * gradients_stride + c] =
-          static_cast<float>(gradient_scale * (probability - (c == label ? 1.0 : 0.0)));
+          static_cast<float>(gradient_scale * weight * (probability - (c == label ? 1.0 : 0.0)));
     }
-    if (threadIdx.x == 0) sum += log(normalizer) - (static_cast<double>(z[label]) - largest);
+    if (threadIdx.x == 0)
+      sum += weight * (log(normalizer) - (static_cast<double>(z[label]) - largest));
   }
   const double total = SumOverBlock(sum);
   if (threadIdx.x == 0 && threadIdx.y == 0) parts[blockIdx.x] = total;
@@ -125,25 +135,27 @@ void SumSamples(const Queue& queue, size_t samples, F f, double* scratch, double
 size_t LossScratch(size_t samples) { return Parts(samples, kMinSamplesInPart); }
 
 void LogisticLoss(const Queue& queue, size_t samples, const float* logits, const float* labels,
-                  float gradient_scale, float* gradients, double* scratch, double* loss_sum) {
-  SumSamples(queue, samples, LogisticOf{logits, labels, gradient_scale, gradients}, scratch,
-             loss_sum);
+                  const float* weights, float gradient_scale, float* gradients, double* scratch,
+                  double* loss_sum) {
+  SumSamples(queue, samples, LogisticOf{logits, labels, weights, gradient_scale, gradients},
+             scratch, loss_sum);
 }
 
 void SquaredLoss(const Queue& queue, size_t samples, const float* predictions, const float* labels,
-                 float gradient_scale, float* gradients, double* scratch, double* loss_sum) {
-  SumSamples(queue, samples, SquaredOf{predictions, labels, gradient_scale, gradients}, scratch,
-             loss_sum);
+                 const float* weights, float gradient_scale, float* gradients, double* scratch,
+                 double* loss_sum) {
+  SumSamples(queue, samples, SquaredOf{predictions, labels, weights, gradient_scale, gradients},
+             scratch, loss_sum);
 }
 
-void SoftmaxLoss(const Queue& queue, ConstMatrix logits, const float* labels, float gradient_scale,
-                 Matrix gradients, double* scratch, double* loss_sum) {
+void SoftmaxLoss(const Queue& queue, ConstMatrix logits, const float* labels, const float* weights,
+                 float gradient_scale, Matrix gradients, double* scratch, double* loss_sum) {
   const unsigned x = PowerOfTwo(logits.columns, kWarp);
   const unsigned y = kThreads / x;
   const unsigned parts = Parts(logits.rows, y);
   Launch(queue, dim3(parts), dim3(x, y, 1), 0, SoftmaxKernel, logits.rows,
-         static_cast<uint32_t>(logits.columns), logits.data, logits.stride, labels, gradient_scale,
-         gradients.data, gradients.stride, scratch);
+         static_cast<uint32_t>(logits.columns), logits.data, logits.stride, labels, weights,
+         gradient_scale, gradients.data, gradients.stride, scratch);
   SumParts(queue, parts, scratch, loss_sum);
 }
 

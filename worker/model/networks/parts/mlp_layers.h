@@ -1,6 +1,6 @@
 // Fully connected layers with ReLU between them.
-#ifndef PAWL_WORKER_MODEL_NETWORKS_MLP_LAYERS_H_
-#define PAWL_WORKER_MODEL_NETWORKS_MLP_LAYERS_H_
+#ifndef PAWL_WORKER_MODEL_NETWORKS_PARTS_MLP_LAYERS_H_
+#define PAWL_WORKER_MODEL_NETWORKS_PARTS_MLP_LAYERS_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -72,4 +72,4 @@ class MlpLayers {
 
 }  // namespace pawl
 
-#endif  // PAWL_WORKER_MODEL_NETWORKS_MLP_LAYERS_H_
+#endif  // PAWL_WORKER_MODEL_NETWORKS_PARTS_MLP_LAYERS_H_

@@ -1,4 +1,4 @@
-#include "worker/model/networks/mlp_layers.h"
+#include "worker/model/networks/parts/mlp_layers.h"
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
@@ -39,9 +39,9 @@ absl::Status MlpLayers::Forward(ModelStep& step, ConstMatrix input, Write write,
     const bool is_kept = is_last || !step.recomputes[layer.weight_table];
     Matrix result = output;
     if (!is_kept) {
-      PAWL_ASSIGN_OR_RETURN(result, step.pool.Take(step.samples, layer.outputs));
+      PAWL_ASSIGN_OR_RETURN(result, step.pool.Take(input_.rows, layer.outputs));
     } else if (!is_last) {
-      PAWL_ASSIGN_OR_RETURN(result, step.Allocate(layer.outputs));
+      PAWL_ASSIGN_OR_RETURN(result, step.workspace.AllocateMatrix(input_.rows, layer.outputs));
     }
     step.await(layer.weight_table);
     step.await(layer.bias_table);
@@ -65,7 +65,7 @@ absl::StatusOr<Matrix> MlpLayers::Recompute(ModelStep& step, size_t i) const {
   ConstMatrix input = from == 0 ? input_ : *layers_[from - 1].output;
   std::optional<Matrix> passing;
   for (size_t at = from; at <= i; ++at) {
-    PAWL_ASSIGN_OR_RETURN(const Matrix result, step.pool.Take(step.samples, layers_[at].outputs));
+    PAWL_ASSIGN_OR_RETURN(const Matrix result, step.pool.Take(input_.rows, layers_[at].outputs));
     Compute(step, at, input, 0, result);
     if (passing.has_value()) step.pool.GiveBack(*passing);
     passing = result;
@@ -104,7 +104,7 @@ absl::Status MlpLayers::Backward(ModelStep& step, Matrix output_gradient,
 
     std::optional<Matrix> below = input_gradient;
     if (i > 0) {
-      PAWL_ASSIGN_OR_RETURN(below, step.pool.Take(step.samples, layer.inputs));
+      PAWL_ASSIGN_OR_RETURN(below, step.pool.Take(input_.rows, layer.inputs));
     }
     if (below.has_value()) {
       const ConstMatrix weight(step.parameters[layer.weight_table], layer.inputs, layer.outputs,

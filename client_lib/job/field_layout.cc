@@ -1,0 +1,212 @@
+#include "client_lib/job/field_layout.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/limits.h"
+#include "client_lib/base/status_macros.h"
+#include "client_lib/job/group_field.h"
+#include "google/protobuf/util/message_differencer.h"
+
+namespace pawl {
+namespace {
+
+using google::protobuf::util::MessageDifferencer;
+
+constexpr size_t kMaxTableNameBytes = 64;
+
+absl::Status CheckTable(const std::string& where, const Features& features) {
+  const std::string& name = features.table();
+  const bool is_name = std::all_of(name.begin(), name.end(), [](unsigned char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+  });
+  if (name.empty() || name.size() > kMaxTableNameBytes || !is_name) {
+    return absl::InvalidArgumentError(absl::StrCat(where, ".table is \"", name,
+                                                   "\"; it must have 1 to ", kMaxTableNameBytes,
+                                                   " letters, digits and \"_\""));
+  }
+  if (features.dim() > kMaxEmbeddingDim) {
+    return absl::InvalidArgumentError(absl::StrCat(where, ".dim is ", features.dim(), "; at most ",
+                                                   kMaxEmbeddingDim, " are possible"));
+  }
+  if (!std::isfinite(features.init_stddev()) || features.init_stddev() < 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        where, ".init_stddev is ", features.init_stddev(), "; it must be finite and at least 0"));
+  }
+  if (!Pooling_IsValid(features.pooling())) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        where, ".pooling is ", static_cast<int>(features.pooling()), ", which is unknown"));
+  }
+  if (features.columns().empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        where, ".columns is empty; name the categorical columns whose vectors the table has"));
+  }
+  return absl::OkStatus();
+}
+
+FieldPooling PoolingOf(Pooling pooling) {
+  if (pooling == MEAN) return FieldPooling::kMean;
+  return pooling == MAX ? FieldPooling::kMax : FieldPooling::kSum;
+}
+
+// By field: the number of the entry of model.features that names it, or none.
+absl::StatusOr<std::vector<std::optional<int>>> EntriesOfFields(const Data& data,
+                                                                const Model& model,
+                                                                uint32_t field_count) {
+  std::vector<std::optional<int>> entries(field_count);
+  for (int i = 0; i < model.features_size(); ++i) {
+    const std::string where = absl::StrCat("model.features[", i, "]");
+    PAWL_RETURN_IF_ERROR(CheckTable(where, model.features(i)));
+    for (int c = 0; c < model.features(i).columns_size(); ++c) {
+      const std::string setting = absl::StrCat(where, ".columns[", c, "]");
+      const std::string& name = model.features(i).columns(c);
+      PAWL_ASSIGN_OR_RETURN(const uint32_t field, FieldNamed(data, name, setting));
+      if (field >= field_count) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(setting, " is \"", name, "\", but the data has ", field_count, " fields"));
+      }
+      if (entries[field].has_value()) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            setting, " is \"", name, "\", which model.features[", *entries[field], "] has too"));
+      }
+      entries[field] = i;
+    }
+  }
+  return entries;
+}
+
+// By field: whether it is a history, whose entries stay apart.
+absl::StatusOr<std::vector<bool>> Histories(const Data& data, const Model& model,
+                                            uint32_t field_count) {
+  std::vector<bool> histories(field_count);
+  for (int i = 0; i < model.din().attention_size(); ++i) {
+    const std::string where = absl::StrCat("model.din.attention[", i, "]");
+    const std::string& name = model.din().attention(i).history();
+    PAWL_ASSIGN_OR_RETURN(const uint32_t field,
+                          FieldNamed(data, name, absl::StrCat(where, ".history")));
+    if (field < field_count && histories[field]) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(where, ".history is \"", name, "\", as in an earlier entry"));
+    }
+    if (field < field_count) histories[field] = true;
+  }
+  return histories;
+}
+
+absl::Status AddAttentions(const Data& data, const Model& model, uint32_t field_count,
+                           FieldLayout& layout) {
+  for (int i = 0; i < model.din().attention_size(); ++i) {
+    const Model::Din::Attention& attention = model.din().attention(i);
+    const std::string where = absl::StrCat("model.din.attention[", i, "]");
+    PAWL_ASSIGN_OR_RETURN(const uint32_t history, FieldNamed(data, attention.history(), where));
+    PAWL_ASSIGN_OR_RETURN(const uint32_t target,
+                          FieldNamed(data, attention.target(), absl::StrCat(where, ".target")));
+    if (history >= field_count || target >= field_count) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(where, " names a field that the data does not have; it has ", field_count));
+    }
+    layout.attentions.push_back({layout.PlaceOf(history), layout.PlaceOf(target)});
+    const FieldLayout::Attention& places = layout.attentions.back();
+    const FieldLayout::FieldSet& of_target = layout.field_sets[places.target.field_set];
+    if (of_target.pooling == FieldPooling::kNone) {
+      return absl::InvalidArgumentError(absl::StrCat(where, ".target is \"", attention.target(),
+                                                     "\", which is a history itself"));
+    }
+    if (of_target.key_set != layout.field_sets[places.history.field_set].key_set) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          where, ": \"", attention.history(), "\" and \"", attention.target(),
+          "\" have different tables; put both into the same entries of model.features"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+FieldLayout FieldLayout::Single(uint32_t field_count) {
+  FieldLayout layout;
+  layout.key_sets.emplace_back().name = "embedding";
+  layout.field_sets.emplace_back().fields.resize(field_count);
+  std::iota(layout.field_sets[0].fields.begin(), layout.field_sets[0].fields.end(), 0u);
+  return layout;
+}
+
+FieldLayout::Place FieldLayout::PlaceOf(uint32_t field) const {
+  for (size_t set = 0; set < field_sets.size(); ++set) {
+    const std::vector<uint32_t>& fields = field_sets[set].fields;
+    const auto found = std::lower_bound(fields.begin(), fields.end(), field);
+    if (found != fields.end() && *found == field)
+      return {set, static_cast<size_t>(found - fields.begin())};
+  }
+  return {};
+}
+
+absl::StatusOr<FieldLayout> FieldLayoutOf(const Data& data, const Model& model,
+                                          uint32_t field_count) {
+  if (model.features().empty() && model.din().attention().empty())
+    return FieldLayout::Single(field_count);
+  PAWL_ASSIGN_OR_RETURN(const std::vector<std::optional<int>> entries,
+                        EntriesOfFields(data, model, field_count));
+  PAWL_ASSIGN_OR_RETURN(const std::vector<bool> histories, Histories(data, model, field_count));
+
+  FieldLayout layout;
+  // By key set: the first entry of model.features that names it, or none.
+  std::vector<std::optional<int>> first_entries;
+  if (std::find(entries.begin(), entries.end(), std::nullopt) != entries.end()) {
+    layout.key_sets.emplace_back().name = "embedding";
+    first_entries.push_back(std::nullopt);
+  }
+  // By entry: its key set.
+  std::vector<size_t> key_set_of_entry;
+  for (int i = 0; i < model.features_size(); ++i) {
+    const Features& features = model.features(i);
+    const std::string name = absl::StrCat("embedding/", features.table());
+    const auto known = std::find_if(layout.key_sets.begin(), layout.key_sets.end(),
+                                    [&](const auto& set) { return set.name == name; });
+    key_set_of_entry.push_back(static_cast<size_t>(known - layout.key_sets.begin()));
+    if (known == layout.key_sets.end()) {
+      FieldLayout::KeySet& set = layout.key_sets.emplace_back();
+      set.name = name;
+      set.dim = features.dim();
+      set.init_stddev = features.init_stddev();
+      if (features.has_optimizer()) set.optimizer = features.optimizer();
+      first_entries.push_back(i);
+      continue;
+    }
+    const Features& first = model.features(*first_entries[key_set_of_entry.back()]);
+    if (first.dim() != features.dim() || first.init_stddev() != features.init_stddev() ||
+        !MessageDifferencer::Equals(first.optimizer(), features.optimizer())) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("model.features[", i, "] has the table of model.features[",
+                       *first_entries[key_set_of_entry.back()],
+                       "], but another dim, init_stddev or optimizer; give both the same"));
+    }
+  }
+
+  for (size_t key_set = 0; key_set < layout.key_sets.size(); ++key_set) {
+    const size_t first_set = layout.field_sets.size();
+    for (uint32_t field = 0; field < field_count; ++field) {
+      const std::optional<int> entry = entries[field];
+      if ((entry.has_value() ? key_set_of_entry[*entry] : 0) != key_set) continue;
+      FieldPooling pooling =
+          entry.has_value() ? PoolingOf(model.features(*entry).pooling()) : FieldPooling::kSum;
+      if (histories[field]) pooling = FieldPooling::kNone;
+      size_t set = first_set;
+      while (set < layout.field_sets.size() &&
+             (pooling == FieldPooling::kNone || layout.field_sets[set].pooling != pooling)) {
+        ++set;
+      }
+      if (set == layout.field_sets.size()) {
+        layout.field_sets.push_back({.key_set = key_set, .pooling = pooling, .fields = {}});
+      }
+      layout.field_sets[set].fields.push_back(field);
+    }
+  }
+  PAWL_RETURN_IF_ERROR(AddAttentions(data, model, field_count, layout));
+  return layout;
+}
+
+}  // namespace pawl
