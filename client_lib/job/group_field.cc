@@ -4,7 +4,6 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/limits.h"
-#include "client_lib/base/status_macros.h"
 
 namespace pawl {
 namespace {
@@ -51,8 +50,10 @@ absl::StatusOr<uint32_t> FieldNamed(const Data& data, const std::string& name,
 
 absl::StatusOr<GroupKey> FindGroupKey(const Data& data, const std::string& group_by) {
   if (data.format() == LIBSVM && group_by == "qid") return GroupKey{.is_query_id = true};
-  PAWL_ASSIGN_OR_RETURN(const uint32_t field, FieldNamed(data, group_by, "evaluation.group_by"));
-  return GroupKey{.field = field};
+  const absl::StatusOr<uint32_t> field = FieldNamed(data, group_by, "evaluation.group_by");
+  if (field.ok()) return GroupKey{.field = *field};
+  if (data.format() != LIBSVM) return field.status();
+  return absl::InvalidArgumentError(absl::StrCat(field.status().message(), ", or \"qid\""));
 }
 
 }  // namespace pawl
