@@ -26,11 +26,12 @@ std::string Describe(const std::vector<std::string>& files) {
 
 // Refuses labels that the loss does not accept, before training starts. `field` is the field of the
 // job file.
-absl::Status CheckLabels(const Job& job, const LabelSummary& labels, absl::string_view field,
-                         const std::vector<std::string>& files) {
-  PAWL_ASSIGN_OR_RETURN(
-      const LossFunction loss,
-      LossFunction::Create(job.model(), std::max(job.model().mlp().classes(), 1u)));
+absl::Status CheckLabels(const Job& job, const DataShape& shape, const LabelSummary& labels,
+                         absl::string_view field, const std::vector<std::string>& files) {
+  const uint32_t outputs =
+      job.model().has_mmoe() ? shape.label_count : std::max(job.model().mlp().classes(), 1u);
+  PAWL_ASSIGN_OR_RETURN(const LossFunction loss,
+                        LossFunction::Create(job.model(), shape.label_count, outputs));
   return loss.CheckLabels(labels, absl::StrCat(field, ": the labels of ", Describe(files)));
 }
 
@@ -75,7 +76,8 @@ absl::StatusOr<JobData> LoadEvaluatedData(const Job& job, const JobDataOptions& 
   JobData data;
   PAWL_ASSIGN_OR_RETURN(data.eval,
                         Dataset::Load(job.data(), files, {.max_bytes = options.max_bytes}));
-  PAWL_RETURN_IF_ERROR(CheckLabels(job, data.eval->labels(), "data.eval", files));
+  PAWL_RETURN_IF_ERROR(
+      CheckLabels(job, data.eval->shape(), data.eval->labels(), "data.eval", files));
   PAWL_RETURN_IF_ERROR(CheckRelevances(job, data.eval->labels(), files));
   data.train = std::make_unique<EvaluatedData>(*data.eval);
   spdlog::info("read {} evaluation samples; this job trains nothing (evaluation.only)",
@@ -100,7 +102,8 @@ absl::StatusOr<JobData> LoadJobData(const Job& job, const JobDataOptions& option
     streaming.max_rank_bytes = options.max_rank_bytes;
     streaming.index.dir = options.index_dir;
     PAWL_ASSIGN_OR_RETURN(auto streamed, StreamedData::Open(spec, files, streaming));
-    PAWL_RETURN_IF_ERROR(CheckLabels(job, streamed->labels(), "data.train", files));
+    PAWL_RETURN_IF_ERROR(
+        CheckLabels(job, streamed->shape(), streamed->labels(), "data.train", files));
     LogBadSamples(streamed->bad_samples());
     streamed_data = streamed.get();
     data.streamed = streamed_data;
@@ -109,7 +112,7 @@ absl::StatusOr<JobData> LoadJobData(const Job& job, const JobDataOptions& option
     PAWL_ASSIGN_OR_RETURN(auto memory, Dataset::Load(spec, files,
                                                      {.max_bytes = options.max_bytes,
                                                       .max_bad_samples = spec.max_bad_samples()}));
-    PAWL_RETURN_IF_ERROR(CheckLabels(job, memory->labels(), "data.train", files));
+    PAWL_RETURN_IF_ERROR(CheckLabels(job, memory->shape(), memory->labels(), "data.train", files));
     LogBadSamples(memory->bad_samples());
     used_bytes = memory->memory_bytes();
     distinct_keys = memory->distinct_keys();
@@ -121,7 +124,8 @@ absl::StatusOr<JobData> LoadJobData(const Job& job, const JobDataOptions& option
     PAWL_ASSIGN_OR_RETURN(data.eval, Dataset::Load(spec, eval_files,
                                                    {.max_bytes = options.max_bytes - used_bytes,
                                                     .shape = data.train->shape()}));
-    PAWL_RETURN_IF_ERROR(CheckLabels(job, data.eval->labels(), "data.eval", eval_files));
+    PAWL_RETURN_IF_ERROR(
+        CheckLabels(job, data.eval->shape(), data.eval->labels(), "data.eval", eval_files));
     PAWL_RETURN_IF_ERROR(CheckRelevances(job, data.eval->labels(), eval_files));
     if (streamed_data != nullptr) streamed_data->CountOther(data.eval->memory_bytes());
   }

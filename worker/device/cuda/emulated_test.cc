@@ -255,7 +255,7 @@ TEST_F(EmulatedCudaTest, ErrorIsReportedOnceWithTheOperation) {
   emulator::FailNext("cudaMallocFromPoolAsync", cudaErrorMemoryAllocation);
   stream_->Zero(x, 32);
   double* const loss = reinterpret_cast<double*>(x);
-  stream_->SquaredLoss(2, x, x + 2, 1, x + 4, loss);
+  stream_->SquaredLoss(2, x, x + 2, /*weights=*/nullptr, 1, x + 4, loss);
   stream_->Scale(8, 2, x);
   const Stream::Mark mark = stream_->PlaceMark();
   EXPECT_EQ(stream_->Await(mark).code(), absl::StatusCode::kResourceExhausted);
