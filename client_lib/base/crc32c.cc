@@ -22,4 +22,13 @@ uint32_t Crc32c(uint32_t crc, const void* data, size_t size) {
   return ~crc;
 }
 
+uint32_t MaskedCrc32c(const void* data, size_t size) {
+  const uint32_t crc = Crc32c(0, data, size);
+  return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
+}
+
+uint32_t Crc32(uint32_t crc, const void* data, size_t size) {
+  return crc32_gzip_refl(crc, static_cast<const unsigned char*>(data), size);
+}
+
 }  // namespace pawl

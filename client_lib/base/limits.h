@@ -52,7 +52,10 @@ inline constexpr uint32_t kMaxLayerWidth = 16384;
 inline constexpr uint32_t kMaxEmbeddingDim = kMaxRowWidth - 1;
 // The classes are the outputs of a layer.
 inline constexpr uint32_t kMaxClasses = kMaxLayerWidth;
+// Columns of CSV data and of records.
 inline constexpr int kMaxCsvColumns = 1024;
+// Elements of a list that are used.
+inline constexpr uint32_t kMaxListLength = 1024;
 // data.libsvm_fields, and the fields of a CSV file.
 inline constexpr uint32_t kMaxFields = 4096;
 // data.window_samples: a logical worker holds two windows.

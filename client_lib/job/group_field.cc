@@ -13,28 +13,33 @@ bool IsField(const Column& column) {
          column.has_crossed();
 }
 
-absl::StatusOr<uint32_t> CsvField(const CsvSpec& csv, const std::string& name,
-                                  absl::string_view setting) {
+// `list`: the field of the job that has the columns.
+absl::StatusOr<uint32_t> ColumnField(const google::protobuf::RepeatedPtrField<Column>& columns,
+                                     absl::string_view list, const std::string& name,
+                                     absl::string_view setting) {
   uint32_t field = 0;
-  for (const Column& column : csv.columns()) {
+  for (const Column& column : columns) {
     if (column.name() == name) {
       if (IsField(column)) return field;
-      return absl::InvalidArgumentError(absl::StrCat(
-          setting, " is \"", name,
-          "\", a column of data.csv.columns that is not categorical; make it bucketized, "
-          "categorical, hashed or crossed, or name another one"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(setting, " is \"", name, "\", a column of ", list,
+                       " that is not categorical; make it bucketized, categorical, hashed or "
+                       "crossed, or name another one"));
     }
     field += IsField(column);
   }
   return absl::InvalidArgumentError(
-      absl::StrCat(setting, " is \"", name, "\", which data.csv.columns does not have"));
+      absl::StrCat(setting, " is \"", name, "\", which ", list, " does not have"));
 }
 
 }  // namespace
 
 absl::StatusOr<uint32_t> FieldNamed(const Data& data, const std::string& name,
                                     absl::string_view setting) {
-  if (data.format() == CSV) return CsvField(data.csv(), name, setting);
+  if (data.format() == CSV)
+    return ColumnField(data.csv().columns(), "data.csv.columns", name, setting);
+  if (data.format() == TFRECORD || data.format() == RECORDS)
+    return ColumnField(data.records().columns(), "data.records.columns", name, setting);
   if (data.format() != LIBSVM) {
     return absl::InvalidArgumentError(absl::StrCat(setting, " is set, but data.format ",
                                                    DataFormat_Name(data.format()),
@@ -50,6 +55,14 @@ absl::StatusOr<uint32_t> FieldNamed(const Data& data, const std::string& name,
 
 absl::StatusOr<GroupKey> FindGroupKey(const Data& data, const std::string& group_by) {
   if (data.format() == LIBSVM && group_by == "qid") return GroupKey{.is_query_id = true};
+  for (const auto* const columns : {&data.csv().columns(), &data.records().columns()}) {
+    for (const Column& column : *columns) {
+      if (column.name() != group_by || !column.has_list()) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat("evaluation.group_by is \"", group_by,
+                       "\", a list; a sample belongs to one group, so name another column"));
+    }
+  }
   const absl::StatusOr<uint32_t> field = FieldNamed(data, group_by, "evaluation.group_by");
   if (field.ok()) return GroupKey{.field = *field};
   if (data.format() != LIBSVM) return field.status();

@@ -25,7 +25,7 @@ struct GroupKey {
 };
 
 // What evaluation.group_by names in the data. Errors are those of FieldNamed. LIBSVM lines may lack
-// a qid.
+// a qid. A list is refused, because a sample belongs to one group.
 absl::StatusOr<GroupKey> FindGroupKey(const Data& data, const std::string& group_by);
 
 }  // namespace pawl

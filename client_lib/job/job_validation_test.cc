@@ -270,7 +270,6 @@ TEST(JobValidationTest, CsvColumnsAreChecked) {
   };
   refused([](CsvSpec& csv) { csv.clear_columns(); }, "columns is empty");
   refused([](CsvSpec& csv) { csv.mutable_columns(0)->mutable_categorical(); }, "0 label columns");
-  refused([](CsvSpec& csv) { csv.mutable_columns(2)->mutable_label(); }, "2 label columns");
   refused([](CsvSpec& csv) { csv.mutable_columns(2)->clear_kind(); }, "(origin) has no kind");
   refused([](CsvSpec& csv) { csv.mutable_columns(2)->set_name("hour"); }, "used twice");
   refused([](CsvSpec& csv) { csv.mutable_columns(2)->mutable_hashed(); }, "buckets is 0");
@@ -284,6 +283,68 @@ TEST(JobValidationTest, CsvColumnsAreChecked) {
       "is not bucketized");
   refused([](CsvSpec& csv) { csv.mutable_columns(4)->mutable_crossed()->set_columns(0, "hour"); },
           "twice");
+}
+
+TEST(JobValidationTest, ListsWeightsAndDomainsAreChecked) {
+  const auto refused = [](const std::string& column, const std::string& text) {
+    Job job = Changed({});
+    ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
+        column, job.mutable_data()->mutable_csv()->add_columns()))
+        << column;
+    const absl::Status status = Validate(job);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << column;
+    EXPECT_NE(status.message().find(text), absl::string_view::npos) << status;
+  };
+  refused("name: 'x' list { separator: '|' } numeric {}", "only categorical and hashed columns");
+  refused("name: 'x' list {} categorical {}", "columns[5] (x).list.separator has 0 bytes");
+  refused("name: 'x' list { separator: '|' max_length: 1025 } categorical {}",
+          "max_length is 1025; at most 1024");
+  refused("name: 'x' list { separator: '|' } categorical { missing: 'a' }",
+          "both list and missing");
+  refused("name: 'x' domain: 'd' numeric {}", "(x).domain is set; only bucketized, categorical");
+  refused("name: 'x' domain: 'origin' hashed { buckets: 3 }",
+          "(x) has the domain 'origin' of data.csv.columns[2] (origin), but another kind");
+  Job job = Changed({});
+  CsvSpec& csv = *job.mutable_data()->mutable_csv();
+  for (const char* name : {"w1", "w2"}) {
+    csv.add_columns()->set_name(name);
+    csv.mutable_columns(csv.columns_size() - 1)->mutable_weight();
+  }
+  EXPECT_NE(Validate(job).message().find("2 weight columns; at most one"), absl::string_view::npos);
+  csv.mutable_columns()->RemoveLast();
+  EXPECT_EQ(Validate(job), absl::OkStatus());
+  Column& list = *csv.add_columns();
+  list.set_name("tags");
+  list.mutable_categorical();
+  list.mutable_list()->set_separator("|");
+  EXPECT_EQ(Validate(job), absl::OkStatus());
+  job.mutable_evaluation()->set_group_by("tags");
+  EXPECT_NE(Validate(job).message().find("group_by is \"tags\", a list"), absl::string_view::npos);
+  job.clear_evaluation();
+  csv.mutable_columns(4)->mutable_crossed()->add_columns("tags");
+  EXPECT_NE(Validate(job).message().find("lists cannot be crossed"), absl::string_view::npos);
+}
+
+TEST(JobValidationTest, RecordColumnsAreChecked) {
+  Job job = Changed({});
+  Data& data = *job.mutable_data();
+  *data.mutable_records()->mutable_columns() = data.csv().columns();
+  EXPECT_NE(Validate(job).message().find("data.records is set, but data.format is CSV"),
+            absl::string_view::npos);
+  data.clear_csv();
+  for (const DataFormat format : {TFRECORD, RECORDS}) {
+    data.set_format(format);
+    EXPECT_EQ(Validate(job), absl::OkStatus());
+  }
+  Column& column = *data.mutable_records()->mutable_columns(2);
+  column.set_position(3);
+  EXPECT_NE(Validate(job).message().find(
+                "data.records.columns[2] (origin).position is 3; columns of records are found by"),
+            absl::string_view::npos);
+  column.clear_position();
+  column.mutable_list()->set_separator("|");
+  EXPECT_NE(Validate(job).message().find("(origin).list.separator is set"),
+            absl::string_view::npos);
 }
 
 TEST(JobValidationTest, EarlyStoppingNeedsEvaluationAndMetric) {

@@ -10,14 +10,6 @@
 #include "proto/tensorboard.pb.h"
 
 namespace pawl {
-namespace {
-
-uint32_t MaskedCrc(const void* data, size_t size) {
-  const uint32_t crc = Crc32c(0, data, size);
-  return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
-}
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<EventFile>> EventFile::Create(Env& env, const std::string& folder,
                                                              double unix_s,
@@ -49,10 +41,10 @@ absl::Status EventFile::Add(double unix_s, const CurvePoint& point) {
 absl::Status EventFile::Append(const std::string& event) {
   const uint64_t length = event.size();
   std::array<char, 12> head;
-  const uint32_t head_crc = MaskedCrc(&length, sizeof(length));
+  const uint32_t head_crc = MaskedCrc32c(&length, sizeof(length));
   std::memcpy(head.data(), &length, sizeof(length));
   std::memcpy(head.data() + sizeof(length), &head_crc, sizeof(head_crc));
-  const uint32_t crc = MaskedCrc(event.data(), event.size());
+  const uint32_t crc = MaskedCrc32c(event.data(), event.size());
   const std::array<WritableFile::Fragment, 3> fragments = {
       WritableFile::Fragment(head.data(), head.size()),
       WritableFile::Fragment(event.data(), event.size()),

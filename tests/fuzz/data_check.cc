@@ -53,8 +53,14 @@ void CheckReaderResult(const absl::Status& status, const SampleStore& store) {
   }
   const uint64_t samples = store.size();
   const DataShape& shape = store.shape;
-  FuzzCheck(AllFinite(store.labels) && AllFinite(store.numerics) && AllFinite(store.weights),
+  FuzzCheck(AllFinite(store.labels) && AllFinite(store.numerics) && AllFinite(store.weights) &&
+                AllFinite(store.sample_weights),
             "finite numbers");
+  FuzzCheck(store.labels.size() == samples * shape.label_count, "labels of each sample");
+  FuzzCheck(store.sample_weights.empty() || store.sample_weights.size() == samples,
+            "weight of each sample");
+  for (const float weight : store.sample_weights)
+    FuzzCheck(weight >= 0, "weights are not negative");
   FuzzCheck(store.numerics.size() + store.pixels.size() == samples * shape.numeric_count,
             "numbers of each sample");
   FuzzCheck(store.weights.empty() || store.weights.size() == store.entries.size(),
@@ -71,13 +77,23 @@ void CheckReaderResult(const absl::Status& status, const SampleStore& store) {
     FuzzCheck(store.sample_begin.back() == store.entries.size(), "end of the samples");
     FuzzCheck(shape.field_count > 0, "fields for the entries");
   }
+  if (!store.field_counts.empty()) {
+    FuzzCheck(store.field_counts.size() == samples * shape.field_count, "counts of each field");
+    for (uint64_t s = 0; s < samples; ++s) {
+      uint64_t entries = 0;
+      for (uint32_t f = 0; f < shape.field_count; ++f)
+        entries += store.field_counts[s * shape.field_count + f];
+      FuzzCheck(store.sample_begin[s] + entries == store.sample_begin[s + 1],
+                "counts add up to the entries of the sample");
+    }
+  }
 }
 
 void CheckSame(const SampleStore& a, const SampleStore& b) {
-  FuzzCheck(a.labels == b.labels && a.sample_weights == b.sample_weights &&
-                a.numerics == b.numerics && a.pixels == b.pixels && a.entries == b.entries &&
-                a.sample_begin == b.sample_begin && a.field_counts == b.field_counts &&
-                a.weights == b.weights && a.keys() == b.keys(),
+  FuzzCheck(a.labels == b.labels && a.numerics == b.numerics && a.pixels == b.pixels &&
+                a.entries == b.entries && a.sample_begin == b.sample_begin &&
+                a.weights == b.weights && a.sample_weights == b.sample_weights &&
+                a.field_counts == b.field_counts && a.keys() == b.keys(),
             "samples are equal");
 }
 

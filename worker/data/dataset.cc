@@ -6,12 +6,12 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/partitioner.h"
 #include "client_lib/base/status_macros.h"
+#include "client_lib/job/format_validation.h"
 #include "worker/data/batch_assembler.h"
 #include "worker/data/readers/byte_source.h"
-#include "worker/data/readers/csv_features.h"
-#include "worker/data/readers/csv_reader.h"
 #include "worker/data/readers/idx_reader.h"
 #include "worker/data/readers/libsvm_reader.h"
+#include "worker/data/sample_format.h"
 
 namespace pawl {
 namespace {
@@ -34,59 +34,25 @@ class MemoryRankBatches final : public RankBatches {
   std::vector<uint64_t> indices_;
 };
 
-absl::Status CheckLibsvmFields(uint32_t fields) {
-  if (fields <= SampleStore::kMaxFields) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("data.libsvm_fields is ", fields, "; the limit is ", SampleStore::kMaxFields));
-}
-
-// Appends the samples of one file. Sets the store's shape, except for the fields of LIBSVM data,
-// for which *most_entries is kept.
+// Appends the samples of one file. *most_entries: the most pairs of a line of LIBSVM.
 absl::Status ReadFile(const Data& spec, const std::string& path, SampleStore* store,
                       uint64_t* most_entries, BadSamples* bad) {
   PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<ByteSource> source, OpenDataFile(path));
-  switch (spec.format()) {
-    case IDX: {
-      PAWL_ASSIGN_OR_RETURN(const std::string label_path, IdxLabelPath(path));
-      PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<ByteSource> labels, OpenDataFile(label_path));
-      return ReadIdx(*source, path, *labels, label_path, store);
-    }
-    case CSV: {
-      PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<CsvReader> reader,
-                            CsvReader::Open(*source, path, spec.csv()));
-      store->shape = reader->shape();
-      return ReadSamples(*reader, path, store, bad);
-    }
-    default: {
-      LibsvmReader reader(*source, path);
-      PAWL_RETURN_IF_ERROR(ReadSamples(reader, path, store, bad));
-      *most_entries = std::max(*most_entries, reader.most_entries());
-      return absl::OkStatus();
-    }
+  if (spec.format() == IDX) {
+    PAWL_ASSIGN_OR_RETURN(const std::string label_path, IdxLabelPath(path));
+    PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<ByteSource> labels, OpenDataFile(label_path));
+    return ReadIdx(*source, path, *labels, label_path, store);
   }
+  PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<SampleReader> reader,
+                        OpenSamples(spec, *source, path));
+  PAWL_RETURN_IF_ERROR(ReadSamples(*reader, path, store, bad));
+  *most_entries = std::max(*most_entries, reader->most_entries());
+  return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::Status CheckDataSettings(const Data& spec) {
-  if (spec.format() != CSV && spec.has_csv()) {
-    return absl::InvalidArgumentError("data.csv is set, but data.format is not CSV");
-  }
-  if (spec.format() != LIBSVM && spec.libsvm_fields() != 0) {
-    return absl::InvalidArgumentError("data.libsvm_fields is set, but data.format is not LIBSVM");
-  }
-  switch (spec.format()) {
-    case LIBSVM:
-      return CheckLibsvmFields(spec.libsvm_fields());
-    case CSV:
-      return CsvFeatures::Create(spec.csv()).status();
-    case IDX:
-      return absl::OkStatus();
-    default:
-      return absl::InvalidArgumentError(
-          absl::StrCat("data.format is ", spec.format(), "; it must be LIBSVM, CSV or IDX"));
-  }
-}
+absl::Status CheckDataSettings(const Data& spec) { return ValidateFormat(spec).status(); }
 
 absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Load(const Data& spec,
                                                        const std::vector<std::string>& files,
@@ -94,6 +60,10 @@ absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Load(const Data& spec,
   PAWL_RETURN_IF_ERROR(CheckDataSettings(spec));
   auto dataset = std::unique_ptr<Dataset>(new Dataset(options));
   SampleStore* const store = &dataset->store_;
+  if (spec.format() != IDX) {
+    PAWL_ASSIGN_OR_RETURN(const SampleLayout layout, LayoutOf(spec));
+    store->shape = layout.shape;
+  }
   uint64_t most_entries = 0;
   for (const std::string& file : files) {
     const uint64_t before = store->size();

@@ -8,6 +8,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "client_lib/base/limits.h"
 #include "worker/data/batch.h"
 #include "worker/data/sampler.h"
@@ -45,6 +46,13 @@ class SampleStore {
       entries.push_back(Intern(key));
     } else {
       entry_keys.push_back(key);
+    }
+  }
+  void AddEntries(absl::Span<const uint64_t> keys) {
+    if (interns_) {
+      for (const uint64_t key : keys) entries.push_back(Intern(key));
+    } else {
+      entry_keys.insert(entry_keys.end(), keys.begin(), keys.end());
     }
   }
   uint64_t entry_count() const { return interns_ ? entries.size() : entry_keys.size(); }

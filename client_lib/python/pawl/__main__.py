@@ -1,4 +1,4 @@
-"""`python -m pawl`: run a training program, a small demonstration, or any command of pawlctl."""
+"""`python -m pawl`: training programs, record files, a demonstration, commands of pawlctl."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from pawl.job_settings import SETTINGS_FILE_VARIABLE
 USAGE = """\
 Usage: pawl run [--servers=N] [--workers=N] [--set=PATH=VALUE]... [FLAG...] PROGRAM.py [ARG...]
        pawl node --scheduler=HOST:PORT [--servers=N] [--workers=N] [FLAG...] [PROGRAM.py [ARG...]]
+       pawl convert OUT (--parquet | --npy | --csv) FILE... [FLAG...]
        pawl demo
        pawl COMMAND [FLAG...]
 
@@ -25,6 +26,8 @@ Usage: pawl run [--servers=N] [--workers=N] [--set=PATH=VALUE]... [FLAG...] PROG
            pawl.init is first run up to there, for the job's settings.
   node     starts the servers and workers of this machine for a scheduler that may run elsewhere,
            and restarts those that die; for launchers that start one command on each machine.
+  convert  writes a record file, which the built-in models read, from Parquet, .npy or CSV files;
+           `pawl convert --help` shows the flags.
   demo     trains a small table on a cluster that it starts and ends.
   COMMAND  any other command of pawlctl, such as status, tables or checkpoint; `pawl help` lists
            them.
@@ -95,6 +98,10 @@ def main() -> int:
         return 0 if arguments else 2
     if arguments[0] == "demo":
         return _demo()
+    if arguments[0] == "convert":
+        from pawl.convert import command  # pylint: disable=import-outside-toplevel
+
+        return command.main(arguments[1:])
     if arguments[0] in ("run", "node"):
         _run(arguments[0], arguments[1:])
     _exec(*arguments)

@@ -21,6 +21,8 @@ class ByteSource {
   // Writes up to `size` bytes to `out` and returns their number, which is 0 only at the end. After
   // an error the source is unusable. REQUIRES: size > 0.
   virtual absl::StatusOr<size_t> Read(char* out, size_t size) = 0;
+  // The memory of buffers and of the state of decompression.
+  virtual uint64_t memory_bytes() const { return 0; }
 };
 
 // Reads borrowed memory, which must outlive the source.

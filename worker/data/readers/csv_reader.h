@@ -12,7 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "proto/job.pb.h"
 #include "worker/data/readers/byte_source.h"
-#include "worker/data/readers/csv_features.h"
+#include "worker/data/readers/column_features.h"
 #include "worker/data/readers/csv_record_reader.h"
 #include "worker/data/readers/sample_reader.h"
 #include "worker/data/sample_store.h"
@@ -41,18 +41,24 @@ class CsvReader final : public SampleReader {
   bool IsAtSample() const override { return is_at_sample_; }
   uint64_t offset() const override { return records_.offset(); }
   uint64_t lines() const override { return records_.line_number(); }
+  bool IsAtBoundary() const override { return !records_.is_within_line(); }
 
  private:
-  CsvReader(CsvFeatures features, ByteSource& source, const std::string& name,
-            uint64_t lines_before)
-      : features_(std::move(features)),
-        shape_(features_.shape()),
-        records_(source, name, features_.dialect(), lines_before) {}
+  CsvReader(ColumnFeatures features, const CsvSpec& spec, ByteSource& source,
+            const std::string& name, uint64_t lines_before);
 
-  CsvFeatures features_;
+  // Finds the columns by the first record of a file; all records must have as many fields.
+  absl::Status Bind();
+  absl::Status BindOne(ColumnFeatures::Feature* feature) const;
+  // Overwrites sample_ from the current record.
+  absl::Status Apply();
+
+  ColumnFeatures features_;
   const DataShape shape_;
+  const bool has_header_;
+  size_t bound_columns_ = 0;
   CsvRecordReader records_;
-  CsvSample sample_;
+  ColumnSample sample_;
   // The current record is the file's first one, is a sample and has not been used.
   bool has_record_ = false;
   bool is_at_sample_ = false;

@@ -173,33 +173,31 @@ TEST(CsvReaderTest, HeaderMustHaveEachColumnOnce) {
 TEST(CsvReaderTest, BadSpecsNameTheField) {
   const std::string y = "columns { name: 'y' label {} } ";
   const std::pair<std::string, std::string> cases[] = {
-      {"", "data.csv.columns: is empty"},
-      {"columns { name: 'x' numeric {} }", "has 0 columns of kind label"},
-      {y + "columns { name: 'z' label {} } columns { name: 'x' numeric {} }",
-       "has 2 columns of kind label"},
-      {y, "no features"},
-      {y + "columns { numeric {} }", "data.csv.columns[1] '': name is empty"},
-      {y + "columns { name: 'x' }", "data.csv.columns[1] 'x': has no kind"},
+      {"", "data.csv.columns is empty"},
+      {"columns { name: 'x' numeric {} }", "has 0 label columns"},
+      {y, "a label and no feature"},
+      {y + "columns { numeric {} }", "data.csv.columns[1].name is empty"},
+      {y + "columns { name: 'x' }", "data.csv.columns[1] (x) has no kind"},
       {y + "columns { name: 'x' numeric {} } columns { name: 'x' categorical {} }",
-       "data.csv.columns[2] 'x': the name is used twice"},
-      {y + "columns { name: 'x' numeric { mean: nan } }", "numeric.mean is not finite"},
-      {y + "columns { name: 'x' numeric { scale: inf } }", "numeric.scale is not finite"},
-      {"columns { name: 'y' label { greater_than: nan } }", "label.greater_than is not finite"},
-      {y + "columns { name: 'x' bucketized {} }", "either a width or boundaries"},
+       "data.csv.columns[2] (x): the name is used twice"},
+      {y + "columns { name: 'x' numeric { mean: nan } }", "(x).numeric: mean is nan"},
+      {y + "columns { name: 'x' numeric { scale: inf } }", "scale inf"},
+      {"columns { name: 'y' label { greater_than: nan } }", "label.greater_than is not a finite"},
+      {y + "columns { name: 'x' bucketized {} }", "either width or boundaries"},
       {y + "columns { name: 'x' bucketized { width: 1 boundaries: 1 } }",
-       "either a width or boundaries"},
+       "either width or boundaries"},
       {y + "columns { name: 'x' bucketized { width: -1 } }", "bucketized.width is -1"},
       {y + "columns { name: 'x' bucketized { boundaries: 2 boundaries: 2 } }",
        "bucketized.boundaries[1] is 2"},
       {y + "columns { name: 'x' hashed {} }", "hashed.buckets is 0"},
       {y + "columns { name: 'x' categorical {} } columns { name: 'c' crossed { columns: 'x' } }",
-       "at least two"},
+       "at least 2"},
       {y + "columns { name: 'x' categorical {} } columns { name: 'c' crossed { columns: 'x' "
            "columns: 'z' } }",
-       "crossed.columns has 'z'"},
+       "names 'z', which is not in data.csv.columns"},
       {y + "columns { name: 'x' categorical {} } columns { name: 'c' crossed { columns: 'x' "
            "columns: 'y' } }",
-       "crossed.columns has 'y'"},
+       "names 'y', which is not bucketized"},
       {y + "columns { name: 'x' categorical {} } columns { name: 'c' source: 'x' crossed { "
            "columns: 'x' columns: 'x' } "
            "}",
@@ -279,14 +277,94 @@ TEST(CsvReaderTest, EmptyNumberIsRefusedWithAdvice) {
 
 TEST(CsvReaderTest, BadDialectsNameTheField) {
   const std::string columns = "columns { name: 'y' label {} } columns { name: 'x' categorical {} }";
-  EXPECT_THAT(Error("delimiter: 'ab' " + columns, ""), HasSubstr("data.csv.delimiter: is 'ab'"));
+  EXPECT_THAT(Error("delimiter: 'ab' " + columns, ""), HasSubstr("data.csv.delimiter is 'ab'"));
   EXPECT_THAT(Error("delimiter: '\"' " + columns, ""), HasSubstr("data.csv.delimiter"));
   EXPECT_THAT(Error("no_header: true " + columns, ""),
-              HasSubstr("data.csv.columns[0] 'y': has no position"));
+              HasSubstr("data.csv.columns[0] (y) has no position"));
   EXPECT_THAT(Error("columns { name: 'y' label {} } columns { name: 'x' source: 'z' position: 1 "
                     "categorical {} }",
                     ""),
               HasSubstr("has both source and position"));
+}
+
+TEST(CsvReaderTest, ListsHaveTheLastElementsOfTheirField) {
+  SampleStore store(kNoLimit);
+  ASSERT_EQ(Read(R"(columns { name: "y" label {} }
+                    columns { name: "tags" list { separator: "|" max_length: 3 } categorical {} }
+                    columns { name: "c" categorical {} }
+                    columns { name: "ids" list { separator: ", " } hashed { buckets: 9 } })",
+                 "y,c,tags,ids\n"
+                 "0,x,a|b,\"5, 6\"\n"
+                 "1,x,,\n"
+                 "2,x,a|b|c||d,7\n"
+                 "3,x,|,\"\"\n",
+                 &store),
+            absl::OkStatus());
+  EXPECT_EQ(store.shape.field_count, 3u);
+  EXPECT_THAT(store.field_counts, ElementsAre(2, 1, 2,  //
+                                              0, 1, 0,  //
+                                              3, 1, 1,  //
+                                              2, 1, 0));
+  EXPECT_THAT(store.sample_begin, ElementsAre(0, 5, 6, 11, 14));
+  EXPECT_THAT(store.weights, IsEmpty());
+  std::vector<uint64_t> keys;
+  for (const uint32_t entry : store.entries) keys.push_back(store.keys()[entry]);
+  const FeatureKey tags("tags"), ids("ids");
+  const uint64_t x = FeatureKey("c").OfCategory("x");
+  const auto id = [&ids](absl::string_view text) { return ids.OfHashed(ids.OfCategory(text), 9); };
+  EXPECT_THAT(keys, ElementsAre(tags.OfCategory("a"), tags.OfCategory("b"), x, id("5"), id("6"),  //
+                                x,                                                                //
+                                tags.OfCategory("c"), tags.OfCategory(""), tags.OfCategory("d"), x,
+                                id("7"),  //
+                                tags.OfCategory(""), tags.OfCategory(""), x));
+}
+
+TEST(CsvReaderTest, ListsHaveAtMost1024Elements) {
+  std::string field = "first";
+  for (int i = 0; i < 1024; ++i) field += "|" + std::to_string(i);
+  const std::vector<uint64_t> keys =
+      Keys("list { separator: '|' } categorical {}", "0," + field + "\n");
+  ASSERT_EQ(keys.size(), 1024u);
+  EXPECT_EQ(keys.front(), FeatureKey("x").OfCategory("0"));
+  EXPECT_EQ(keys.back(), FeatureKey("x").OfCategory("1023"));
+}
+
+TEST(CsvReaderTest, ColumnsOfADomainShareKeys) {
+  SampleStore store(kNoLimit);
+  ASSERT_EQ(Read(R"(columns { name: "y" label {} }
+                    columns { name: "item" categorical {} }
+                    columns { name: "history" list { separator: " " } categorical {} domain: "item" })",
+                 "y,item,history\n1,a,b a\n", &store),
+            absl::OkStatus());
+  EXPECT_THAT(store.entries, ElementsAre(0, 1, 0));
+  EXPECT_THAT(store.keys(),
+              ElementsAre(FeatureKey("item").OfCategory("a"), FeatureKey("item").OfCategory("b")));
+}
+
+TEST(CsvReaderTest, EmptyCategoryMayStandForAnother) {
+  EXPECT_EQ(Keys("categorical { missing: 'none' }", "0,\n0,none\n"),
+            std::vector<uint64_t>(2, FeatureKey("x").OfCategory("none")));
+  const FeatureKey x("x");
+  EXPECT_EQ(Keys("hashed { buckets: 1000 missing: 'none' }", "0,\n"),
+            std::vector<uint64_t>{x.OfHashed(x.OfCategory("none"), 1000)});
+}
+
+TEST(CsvReaderTest, ReadsSeveralLabelsAndWeights) {
+  constexpr char kSpec[] = R"(
+    columns { name: "click" label {} }
+    columns { name: "c" categorical {} }
+    columns { name: "w" weight {} }
+    columns { name: "bought" source: "price" label { greater_than: 0 } }
+  )";
+  SampleStore store(kNoLimit);
+  ASSERT_EQ(Read(kSpec, "c,w,click,price\nx,0.5,1,0\nx,2,0,3\n", &store), absl::OkStatus());
+  EXPECT_EQ(store.size(), 2u);
+  EXPECT_EQ(store.shape.label_count, 2u);
+  EXPECT_THAT(store.labels, ElementsAre(1, 0, 0, 1));
+  EXPECT_THAT(store.sample_weights, ElementsAre(0.5, 2));
+  EXPECT_EQ(Error(kSpec, "c,w,click,price\nx,-1,1,0\n"),
+            "t.csv:2:3: column 'w': '-1' is no weight; a weight is a number of at least 0");
+  EXPECT_EQ(Error(kSpec, "c,w,click,price\nx,,1,0\n"), "t.csv:2:3: column 'w': '' is not a number");
 }
 
 }  // namespace

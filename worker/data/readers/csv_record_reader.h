@@ -49,6 +49,8 @@ class CsvRecordReader {
   // The number of the record's last line, and the bytes of the source up to its end.
   uint64_t line_number() const { return lines_.line_number(); }
   uint64_t offset() const { return lines_.offset(); }
+  // Whether offset() is the start of a line that is too long, whose rest the next call passes over.
+  bool is_within_line() const { return lines_.discards(); }
 
   // INVALID_ARGUMENT "file:line:column: what" for the start of field `field`.
   absl::Status MalformedField(size_t field, absl::string_view what) const;

@@ -23,6 +23,8 @@ namespace pawl {
 class GzipSource final : public ByteSource {
  public:
   static constexpr size_t kBufferBytes = 64 * 1024;
+  // The window of 32 KiB and the tables of zlib, as its documentation says.
+  static constexpr size_t kInflateBytes = 40 * 1024;
 
   // `recorder` may be null, and otherwise outlives the source.
   GzipSource(std::unique_ptr<ByteSource> compressed, std::string name,
@@ -36,6 +38,7 @@ class GzipSource final : public ByteSource {
   GzipSource& operator=(const GzipSource&) = delete;
 
   absl::StatusOr<size_t> Read(char* out, size_t size) override;
+  uint64_t memory_bytes() const override { return buffer_.size() + kInflateBytes; }
 
  private:
   // Reads more input if there is none. False at its end.

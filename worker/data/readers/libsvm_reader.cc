@@ -105,9 +105,19 @@ absl::Status LibsvmReader::Parse(absl::string_view line, SampleStore* store) {
   const char* at = SkipBlanks(begin, end);
   const char* word_end = EndOfWord(at, end);
   float label = 0;
-  if (const absl::string_view word = Word(at, word_end); !ParseFloat(word, &label)) {
-    return Malformed(at, begin, absl::StrCat("the label ", Quoted(word), " is not a number"));
+  absl::string_view word = Word(at, word_end);
+  float sample_weight = 1;
+  if (const size_t colon = word.find(':'); colon != absl::string_view::npos) {
+    const absl::string_view weight = word.substr(colon + 1);
+    if (!ParseFloat(weight, &sample_weight) || sample_weight < 0) {
+      return Malformed(at + colon + 1, begin,
+                       absl::StrCat("the weight ", Quoted(weight),
+                                    " of the sample is not a number of at least 0"));
+    }
+    word = word.substr(0, colon);
   }
+  if (!ParseFloat(word, &label))
+    return Malformed(at, begin, absl::StrCat("the label ", Quoted(word), " is not a number"));
   at = SkipBlanks(word_end, end);
   uint64_t query_id = 0;
   if (at != end && *at == 'q') {
@@ -143,6 +153,13 @@ absl::Status LibsvmReader::Parse(absl::string_view line, SampleStore* store) {
   if (query_id != 0 || !store->query_ids.empty()) {
     store->query_ids.resize(store->labels.size());
     store->query_ids.push_back(query_id);
+  }
+  // As those of entries.
+  if (!store->sample_weights.empty()) {
+    store->sample_weights.push_back(sample_weight);
+  } else if (sample_weight != 1) {
+    store->sample_weights.assign(store->labels.size(), 1);
+    store->sample_weights.push_back(sample_weight);
   }
   store->labels.push_back(label);
   store->sample_begin.push_back(store->entry_count());

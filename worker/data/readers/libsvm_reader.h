@@ -1,4 +1,5 @@
-// The LIBSVM format: one sample per line, "label index:value index:value ...".
+// The LIBSVM format: one sample per line, "label index:value index:value ..." or "label:weight
+// index:value ...".
 #ifndef PAWL_WORKER_DATA_READERS_LIBSVM_READER_H_
 #define PAWL_WORKER_DATA_READERS_LIBSVM_READER_H_
 
@@ -20,8 +21,9 @@ namespace pawl {
 inline constexpr uint32_t kMaxLibsvmPairs = 1 << 16;
 
 // Blanks and tabs separate; '#' starts a comment; empty lines are skipped. The index (0 to 2^64 -
-// 1, in any order) is the key and the value is the entry's weight. Labels are stored unchanged. A
-// "qid:number" after the label, which groups samples of ranking tasks, is checked and ignored.
+// 1, in any order) is the key and the value is the entry's weight. Labels are stored unchanged. The
+// weight of a sample is at least 0. A "qid:number" after the label, which groups samples of ranking
+// tasks, is checked and ignored.
 class LibsvmReader final : public SampleReader {
  public:
   // `source` must outlive the reader. Errors name the file `name`. `lines_before`: the lines of the
@@ -34,6 +36,7 @@ class LibsvmReader final : public SampleReader {
   bool IsAtSample() const override { return is_at_sample_; }
   uint64_t offset() const override { return lines_.offset(); }
   uint64_t lines() const override { return lines_.line_number(); }
+  bool IsAtBoundary() const override { return !lines_.discards(); }
   uint64_t most_entries() const override { return most_entries_; }
 
  private:

@@ -62,6 +62,21 @@ TEST(LibsvmReaderTest, WeightsAreStoredOnlyIfTheyDiffer) {
   EXPECT_THAT(late.weights, ElementsAre(1, 1, 1, 3, 1));
 }
 
+TEST(LibsvmReaderTest, LabelsMayHaveWeights) {
+  SampleStore store(kNoLimit);
+  ASSERT_TRUE(Read("1 3:1\n-1:0.25 qid:7 3:1 4:2\n0:0\n", &store).ok());
+  EXPECT_THAT(store.labels, ElementsAre(1, -1, 0));
+  EXPECT_THAT(store.sample_weights, ElementsAre(1, 0.25, 0));
+  SampleStore plain(kNoLimit);
+  ASSERT_TRUE(Read("1:1 3:1\n0 3:1\n", &plain).ok());
+  EXPECT_THAT(plain.sample_weights, IsEmpty());
+  EXPECT_EQ(Error("1 3:1\n0:-1 3:1\n"),
+            "t.libsvm:2:3: the weight '-1' of the sample is not a number of at least 0");
+  EXPECT_THAT(Error("0: 3:1\n"), HasSubstr("1:3: the weight ''"));
+  EXPECT_THAT(Error("x:1 3:1\n"), HasSubstr("1:1: the label 'x' is not a number"));
+  EXPECT_THAT(Error("1:2:3 3:1\n"), HasSubstr("1:3: the weight '2:3'"));
+}
+
 TEST(LibsvmReaderTest, FieldsAreAsGivenOrTheLongestLines) {
   SampleStore automatic(kNoLimit);
   ASSERT_TRUE(Read("1 1:1\n1 1:1 2:1 3:1\n", &automatic).ok());

@@ -1,4 +1,4 @@
-// Reads one sample after another from a text.
+// Reads one sample after another from a file.
 #ifndef PAWL_WORKER_DATA_READERS_SAMPLE_READER_H_
 #define PAWL_WORKER_DATA_READERS_SAMPLE_READER_H_
 
@@ -13,6 +13,12 @@
 #include "worker/data/sample_store.h"
 
 namespace pawl {
+
+// Where the bytes of a source begin in their file.
+struct SourceStart {
+  uint64_t offset = 0;  // in the decompressed bytes
+  uint64_t lines = 0;   // lines before it, or records
+};
 
 // Not thread-safe.
 class SampleReader {
@@ -29,9 +35,12 @@ class SampleReader {
 
   // After an error of Next: it concerns one sample only.
   virtual bool IsAtSample() const = 0;
-  // The position behind the last sample: bytes of the source, and lines of the file.
+  // The position behind the last sample, or behind the head of the file (a header line, a schema)
+  // before the first: bytes of the source, and lines of the file, or records.
   virtual uint64_t offset() const = 0;
   virtual uint64_t lines() const = 0;
+  // Whether another reader can begin at offset(). Otherwise it is within a block of samples.
+  virtual bool IsAtBoundary() const { return true; }
   // The largest number of entries of a sample so far, for formats in which it varies; otherwise 0.
   virtual uint64_t most_entries() const { return 0; }
 };

@@ -32,6 +32,7 @@ class ZstdSource final : public ByteSource {
   ZstdSource& operator=(const ZstdSource&) = delete;
 
   absl::StatusOr<size_t> Read(char* out, size_t size) override;
+  uint64_t memory_bytes() const override { return buffer_.size() + ZSTD_sizeof_DStream(stream_); }
 
  private:
   absl::Status Malformed(absl::string_view what) const;

@@ -17,8 +17,7 @@
 #include "client_lib/base/status_macros.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
-#include "worker/data/readers/csv_reader.h"
-#include "worker/data/readers/libsvm_reader.h"
+#include "worker/data/sample_format.h"
 #include "worker/data/stream/block_index.pb.h"
 
 namespace pawl {
@@ -28,7 +27,7 @@ namespace {
 constexpr absl::string_view kMagic = "PAWLIDX1";
 constexpr size_t kPrefixBytes = 16;
 constexpr uint32_t kMaxDictionaryBytes = 64 * 1024;
-// How much larger than wanted a block may be: by a sample, comments, or bytes that are no text.
+// How much larger than wanted a block may be: by a sample, comments, or bytes that are no samples.
 constexpr uint64_t kMaxExcessBytes = uint64_t{64} << 20;
 // Changes when the same settings give other samples or blocks than before.
 constexpr uint64_t kSettingsVersion = 1;
@@ -47,7 +46,7 @@ class KeepingSource final : public ByteSource {
     if (kept_.size() <= max_bytes_) return count;
     return absl::InvalidArgumentError(
         absl::StrCat(path_, ": the ", kept_.size(), " bytes before byte ", dropped_and_kept_,
-                     " have no end of a sample; is this a file of samples, one per line?"));
+                     " have no end of a sample; is this a file of samples?"));
   }
 
   // The bytes from the last Drop on.
@@ -96,21 +95,16 @@ class IndexMaker {
 
  private:
   absl::Status OpenReader(ByteSource& source) {
-    if (spec_.format() == LIBSVM) {
-      reader_ = std::make_unique<LibsvmReader>(source, path_);
-      return absl::OkStatus();
-    }
-    PAWL_ASSIGN_OR_RETURN(std::unique_ptr<CsvReader> reader,
-                          CsvReader::Open(source, path_, spec_.csv()));
-    store_.shape = reader->shape();
-    index_.head = std::string(source_->kept().substr(0, reader->offset()));
+    PAWL_ASSIGN_OR_RETURN(const SampleLayout layout, LayoutOf(spec_));
+    store_.shape = layout.shape;
+    PAWL_ASSIGN_OR_RETURN(reader_, OpenSamples(spec_, source, path_));
+    const uint64_t head_bytes = reader_->offset();
+    index_.head = std::string(source_->kept().substr(0, head_bytes));
     // Without a header line the first record is a sample of the first block.
-    if (!spec_.csv().no_header()) {
-      block_.offset = reader->offset();
-      block_.lines_before = reader->lines();
-      source_->Drop(reader->offset());
-    }
-    reader_ = std::move(reader);
+    if (spec_.format() == CSV && spec_.csv().no_header()) return absl::OkStatus();
+    block_.offset = head_bytes;
+    block_.lines_before = reader_->lines();
+    source_->Drop(head_bytes);
     return absl::OkStatus();
   }
 
@@ -125,6 +119,7 @@ class IndexMaker {
       } else if (!*more) {
         break;
       }
+      if (!reader_->IsAtBoundary()) continue;
       const uint64_t end = reader_->offset();
       if (end - block_.offset >= block_bytes_ || HasRestartBefore(end)) EndBlock(end);
     }
@@ -244,6 +239,7 @@ uint64_t IndexSettings(const Data& spec) {
   settings.set_libsvm_fields(spec.libsvm_fields());
   settings.set_block_bytes(spec.block_bytes() == 0 ? kDefaultBlockBytes : spec.block_bytes());
   if (spec.has_csv()) *settings.mutable_csv() = spec.csv();
+  if (spec.has_records()) *settings.mutable_records() = spec.records();
   std::string bytes;
   {
     google::protobuf::io::StringOutputStream stream(&bytes);
@@ -370,13 +366,10 @@ absl::StatusOr<RestartPoint> LoadRestart(const BlockIndex::Restart& restart,
   return point;
 }
 
-absl::StatusOr<std::unique_ptr<SampleReader>> OpenBlock(const Data& spec, absl::string_view head,
-                                                        ByteSource& source, const std::string& name,
-                                                        uint64_t lines_before) {
-  if (spec.format() == LIBSVM) return std::make_unique<LibsvmReader>(source, name, lines_before);
-  PAWL_ASSIGN_OR_RETURN(std::unique_ptr<CsvReader> reader,
-                        CsvReader::OpenBehind(head, source, name, spec.csv(), lines_before));
-  return reader;
+absl::StatusOr<std::unique_ptr<SampleReader>> OpenBlock(const Data& spec, const BlockIndex& index,
+                                                        const DataBlock& block, ByteSource& source,
+                                                        const std::string& name) {
+  return OpenSamplesBehind(spec, index.head, source, name, {block.offset, block.lines_before});
 }
 
 }  // namespace pawl

@@ -88,11 +88,10 @@ absl::StatusOr<RestartPoint> LoadRestart(const BlockIndex::Restart& restart,
                                          const std::string& index_path,
                                          uint64_t dictionaries_begin);
 
-// A reader of a block's bytes. `head` and `lines_before` are those of the index. `source` outlives
-// the reader.
-absl::StatusOr<std::unique_ptr<SampleReader>> OpenBlock(const Data& spec, absl::string_view head,
-                                                        ByteSource& source, const std::string& name,
-                                                        uint64_t lines_before);
+// A reader of the bytes of a block of the index. `source` outlives the reader.
+absl::StatusOr<std::unique_ptr<SampleReader>> OpenBlock(const Data& spec, const BlockIndex& index,
+                                                        const DataBlock& block, ByteSource& source,
+                                                        const std::string& name);
 
 }  // namespace pawl
 

@@ -29,6 +29,10 @@ class BlockReader {
   // file system.
   absl::StatusOr<absl::string_view> Read(size_t file, size_t block);
 
+  uint64_t memory_bytes() const {
+    return bytes_.capacity() + (source_ == nullptr ? 0 : source_->memory_bytes());
+  }
+
  private:
   absl::Status MoveTo(const IndexedFile& file, const DataBlock& block);
   absl::Status ReadFully(const IndexedFile& file, char* out, size_t size);

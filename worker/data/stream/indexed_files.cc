@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <chrono>
 #include <optional>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -197,7 +198,12 @@ absl::StatusOr<std::vector<IndexedFile>> OpenIndexedFiles(const Data& spec,
         paths.size(),
         options.threads != 0 ? options.threads : std::max(std::thread::hardware_concurrency(), 1u));
     std::vector<std::thread> pool;
-    for (size_t i = 1; i < threads; ++i) pool.emplace_back(run);
+    try {
+      for (size_t i = 1; i < threads; ++i) pool.emplace_back(run);
+    } catch (const std::system_error& error) {
+      spdlog::warn("cannot start {} threads that make indexes of data files: {}", threads - 1,
+                   error.what());
+    }
     run();
     for (std::thread& thread : pool) thread.join();
     if (has_failed) return status;

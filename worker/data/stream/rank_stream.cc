@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <limits>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/clock.h"
 #include "client_lib/base/status_macros.h"
+#include "spdlog/spdlog.h"
 
 namespace pawl {
 namespace {
@@ -30,12 +32,15 @@ RankStream::RankStream(const StreamedData& data, const Sampler& sampler, uint32_
       current_(slots_[0].get()),
       next_(slots_[1].get()),
       blocks_(data.files_, ending_),
-      passed_over_(kNoLimit, /*interns=*/false) {}
+      passed_over_(kNoLimit, /*interns=*/false) {
+  passed_over_.shape = data.shape();
+}
 
 RankStream::~RankStream() {
   ending_ = true;
   if (loading_.valid()) loading_.wait();
   for (const auto& slot : slots_) data_.Account(slot->accounted_bytes, 0).IgnoreError();
+  data_.Account(accounted_reader_bytes_, 0).IgnoreError();
 }
 
 absl::Status RankStream::Assemble(uint64_t step, Batch* batch) {
@@ -73,7 +78,12 @@ absl::Status RankStream::Advance(const StreamWindow& window) {
 void RankStream::ReadAhead(const StreamWindow& window) {
   loading_window_ = window;
   next_->window.reset();
-  loading_ = std::async(std::launch::async, [this, window] { return Load(window, next_); });
+  try {
+    loading_ = std::async(std::launch::async, [this, window] { return Load(window, next_); });
+  } catch (const std::system_error& error) {
+    // Advance reads the window when it is needed.
+    spdlog::warn("cannot start a thread that reads training data ahead: {}", error.what());
+  }
 }
 
 absl::Status RankStream::Load(const StreamWindow& window, Slot* slot) {
@@ -117,21 +127,24 @@ absl::Status RankStream::Reserve(const std::vector<SampleRange>& ranges, Slot* s
   SampleStore* const store = &slot->store;
   uint64_t samples = 0;
   for (const SampleRange& range : ranges) samples += range.size();
-  const bool has_entries = data_.spec_.format() == LIBSVM;
+  const SampleLayout& layout = data_.layout_;
+  const DataShape& shape = store->shape;
   // How many entries there are only reading finds out.
-  const uint64_t sample_bytes =
-      sizeof(float) + (has_entries ? sizeof(uint64_t)
-                                   : store->shape.numeric_count * sizeof(float) +
-                                         store->shape.field_count * sizeof(uint64_t));
-  PAWL_RETURN_IF_ERROR(Charge(std::max(samples * sample_bytes, store->memory_bytes()), slot));
-  store->labels.reserve(samples);
-  if (has_entries) {
+  const uint64_t entries = layout.has_ragged_entries ? 0 : samples * shape.field_count;
+  const uint64_t bytes =
+      samples * (shape.label_count + shape.numeric_count + layout.has_weights) * sizeof(float) +
+      entries * sizeof(uint64_t) + (layout.has_ragged_entries ? samples * sizeof(uint64_t) : 0) +
+      (layout.has_lists ? samples * shape.field_count * sizeof(uint16_t) : 0);
+  PAWL_RETURN_IF_ERROR(Charge(std::max(bytes, store->memory_bytes()), slot));
+  store->labels.reserve(samples * shape.label_count);
+  store->numerics.reserve(samples * shape.numeric_count);
+  store->entry_keys.reserve(entries);
+  if (layout.has_weights) store->sample_weights.reserve(samples);
+  if (layout.has_lists) store->field_counts.reserve(samples * shape.field_count);
+  if (layout.has_ragged_entries) {
     store->sample_begin.reserve(samples + 1);
     store->sample_begin.push_back(0);
-    return absl::OkStatus();
   }
-  store->numerics.reserve(samples * store->shape.numeric_count);
-  store->entry_keys.reserve(samples * store->shape.field_count);
   return absl::OkStatus();
 }
 
@@ -184,9 +197,11 @@ absl::Status RankStream::OpenBlockAt(size_t file, size_t block, uint64_t first) 
   if (reader_ == nullptr || file_ != file || block_ != block || passed_ > first) {
     reader_.reset();
     PAWL_ASSIGN_OR_RETURN(const absl::string_view bytes, blocks_.Read(file, block));
+    PAWL_RETURN_IF_ERROR(data_.Account(accounted_reader_bytes_, blocks_.memory_bytes()));
+    accounted_reader_bytes_ = blocks_.memory_bytes();
     source_ = std::make_unique<MemorySource>(bytes);
-    PAWL_ASSIGN_OR_RETURN(reader_, OpenBlock(data_.spec_, indexed.index.head, *source_,
-                                             indexed.path, info.lines_before));
+    PAWL_ASSIGN_OR_RETURN(reader_,
+                          OpenBlock(data_.spec_, indexed.index, info, *source_, indexed.path));
     file_ = file;
     block_ = block;
     passed_ = 0;

@@ -74,6 +74,7 @@ class RankStream final : public RankBatches {
   std::atomic<bool> ending_{false};
 
   BlockReader blocks_;
+  uint64_t accounted_reader_bytes_ = 0;
   // The open block, if there is a reader.
   size_t file_ = 0;
   size_t block_ = 0;

@@ -4,7 +4,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
-#include "worker/data/readers/csv_features.h"
 #include "worker/data/readers/libsvm_reader.h"
 #include "worker/data/stream/rank_stream.h"
 
@@ -40,6 +39,8 @@ absl::Status StreamedData::Adopt(std::vector<IndexedFile> files) {
                                     std::max(labels_.max, index.labels.max),
                                     labels_.integers && index.labels.integers};
     most_entries = std::max(most_entries, index.most_entries);
+    CountOther(index.blocks.size() * sizeof(DataBlock) +
+               index.restarts.size() * sizeof(BlockIndex::Restart));
     samples_ += index.samples();
     for (size_t b = 0; b < index.blocks.size(); ++b) {
       const bool continues = b > 0 && !index.restarts.empty() &&
@@ -52,13 +53,10 @@ absl::Status StreamedData::Adopt(std::vector<IndexedFile> files) {
       unit_samples_.back() += index.blocks[b].samples;
     }
   }
-  if (spec_.format() == LIBSVM) {
-    PAWL_ASSIGN_OR_RETURN(shape_.field_count,
-                          LibsvmFields(spec_.libsvm_fields(), most_entries, files_.front().path));
-    return absl::OkStatus();
-  }
-  PAWL_ASSIGN_OR_RETURN(const CsvFeatures features, CsvFeatures::Create(spec_.csv()));
-  shape_ = features.shape();
+  PAWL_ASSIGN_OR_RETURN(layout_, LayoutOf(spec_));
+  if (spec_.format() != LIBSVM) return absl::OkStatus();
+  PAWL_ASSIGN_OR_RETURN(layout_.shape.field_count,
+                        LibsvmFields(spec_.libsvm_fields(), most_entries, files_.front().path));
   return absl::OkStatus();
 }
 
@@ -87,11 +85,12 @@ absl::Status StreamedData::Account(uint64_t before, uint64_t now) const {
   const uint64_t total = window_bytes_ += now - before;
   if (total <= options_.max_bytes || now <= before) return absl::OkStatus();
   window_bytes_ -= now - before;
-  return absl::ResourceExhaustedError(
-      absl::StrCat("the windows of this worker's ranks and its evaluation data take ", total,
-                   " bytes; the limit is ", options_.max_bytes,
-                   "; reduce data.window_samples, host fewer ranks in a process, or give the "
-                   "worker more memory (--max_data_bytes)"));
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "the windows of this worker's ranks, the indexes of its files and its evaluation "
+      "data take ",
+      total, " bytes; the limit is ", options_.max_bytes,
+      "; reduce data.window_samples, host fewer ranks in a process, or give the "
+      "worker more memory (--max_data_bytes)"));
 }
 
 StreamCounts StreamedData::counts() const {

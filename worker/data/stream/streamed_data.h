@@ -16,6 +16,7 @@
 #include "proto/job.pb.h"
 #include "worker/data/batch.h"
 #include "worker/data/readers/sample_reader.h"
+#include "worker/data/sample_format.h"
 #include "worker/data/stream/indexed_files.h"
 #include "worker/data/stream/stream_order.h"
 #include "worker/data/training_data.h"
@@ -24,7 +25,8 @@ namespace pawl {
 
 struct StreamOptions {
   IndexOptions index = {};
-  // Memory of the windows of all ranks of this process. More is refused with RESOURCE_EXHAUSTED.
+  // Memory of the indexes, and of the windows and decompressors of all ranks of this process. More
+  // is refused with RESOURCE_EXHAUSTED.
   uint64_t max_bytes = uint64_t{64} << 30;
   // Memory of the windows of one rank. 0: only max_bytes limits it.
   uint64_t max_rank_bytes = 0;
@@ -54,7 +56,7 @@ class StreamedData final : public TrainingData {
                                                             StreamOptions options);
 
   uint64_t size() const override { return samples_; }
-  const DataShape& shape() const override { return shape_; }
+  const DataShape& shape() const override { return layout_.shape; }
   std::unique_ptr<RankBatches> OpenRank(const Sampler& sampler, uint32_t rank, uint64_t end_step,
                                         const FieldLookup& lookup) const override;
 
@@ -81,7 +83,7 @@ class StreamedData final : public TrainingData {
   absl::Status Adopt(std::vector<IndexedFile> files);
   // The last two orders that were asked for are kept.
   std::shared_ptr<const EpochOrder> OrderOf(const Sampler& sampler, uint64_t epoch) const;
-  // A window of a rank has `now` bytes in place of `before`.
+  // A window or reader of a rank has `now` bytes in place of `before`.
   absl::Status Account(uint64_t before, uint64_t now) const;
 
   const Data spec_;
@@ -91,7 +93,7 @@ class StreamedData final : public TrainingData {
   std::vector<Unit> units_;
   std::vector<uint64_t> unit_samples_;
   uint64_t samples_ = 0;
-  DataShape shape_;
+  SampleLayout layout_;
   LabelSummary labels_;
   BadSamples bad_samples_;
   std::string id_;

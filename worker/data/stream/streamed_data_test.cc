@@ -1,5 +1,7 @@
 #include "worker/data/stream/streamed_data.h"
 
+#include <google/protobuf/text_format.h>
+#include <pthread.h>
 #include <zlib.h>
 #include <zstd.h>
 
@@ -7,14 +9,22 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <string>
+#include <system_error>
+#include <thread>
 #include <tuple>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "client_lib/base/crc32c.h"
+#include "client_lib/base/env.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/tf_example.pb.h"
 #include "worker/data/dataset.h"
+#include "worker/data/readers/line_reader.h"
 
 namespace pawl {
 namespace {
@@ -60,6 +70,23 @@ class StreamedDataTest : public ::testing::Test {
       all += packed;
     }
     return Write(name, all);
+  }
+
+  static std::string ReadAll(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    EXPECT_TRUE(file.good()) << path;
+    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  }
+
+  // Appends a record of a TFRecord file.
+  static void AppendRecord(const std::string& message, std::string* bytes) {
+    const uint64_t length = message.size();
+    const uint32_t head_crc = MaskedCrc32c(&length, sizeof(length));
+    const uint32_t crc = MaskedCrc32c(message.data(), message.size());
+    bytes->append(reinterpret_cast<const char*>(&length), sizeof(length));
+    bytes->append(reinterpret_cast<const char*>(&head_crc), sizeof(head_crc));
+    *bytes += message;
+    bytes->append(reinterpret_cast<const char*>(&crc), sizeof(crc));
   }
 
   // Lines of different lengths; the label is the sample's number.
@@ -111,6 +138,7 @@ class StreamedDataTest : public ::testing::Test {
     ASSERT_EQ(a.size(), b.size());
     for (size_t i = 0; i < a.size(); ++i) {
       ASSERT_EQ(a[i].labels, b[i].labels) << i;
+      ASSERT_EQ(a[i].weights, b[i].weights) << i;
       ASSERT_EQ(a[i].numerics, b[i].numerics) << i;
       ASSERT_EQ(a[i].keys, b[i].keys) << i;
       ASSERT_EQ(a[i].field_sets[0].field_begin, b[i].field_sets[0].field_begin) << i;
@@ -159,7 +187,8 @@ TEST_F(StreamedDataTest, LimitThatTheSecondWindowExceedsFailsTheStep) {
     text += "\n";
   }
   StreamOptions options;
-  options.max_bytes = 100 << 10;
+  // The index takes some 75 KB.
+  options.max_bytes = 200 << 10;
   const auto data = StreamedData::Open(spec_, {Write("grows", text)}, options);
   ASSERT_TRUE(data.ok()) << data.status();
   const Sampler sampler = SamplerFor(**data);
@@ -219,6 +248,125 @@ TEST_F(StreamedDataTest, CsvWithQuotesAndHeaderIsTheSameToo) {
     const Sampler sampler = SamplerFor(**streamed);
     ExpectEqual(AllBatches(**streamed, sampler), AllBatches(**memory, sampler));
   }
+}
+
+TEST_F(StreamedDataTest, ListsWeightsAndSeveralLabelsAreTheSameToo) {
+  spec_.set_format(CSV);
+  spec_.set_keep_order(true);
+  ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(R"(
+      columns { name: "y" label {} }
+      columns { name: "sold" label {} }
+      columns { name: "w" weight {} }
+      columns { name: "n" numeric {} }
+      columns { name: "tags" list { separator: "|" max_length: 3 } categorical {} }
+      columns { name: "c" categorical {} })",
+                                                            spec_.mutable_csv()));
+  std::string text = "y,sold,w,n,tags,c\n";
+  for (int i = 0; i < 1000; ++i) {
+    absl::StrAppend(&text, i, ",", i % 2, ",", i % 5, ",1.5,");
+    for (int k = 0; k < i % 6; ++k) absl::StrAppend(&text, k > 0 ? "|" : "", i % 11 + k);
+    absl::StrAppend(&text, ",", i % 9, "\n");
+  }
+  const std::string file = Write("a.csv", text);
+  const auto memory = Dataset::Load(spec_, file);
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  EXPECT_EQ((*memory)->shape().label_count, 2u);
+  const auto streamed = Open({file});
+  ASSERT_TRUE(streamed.ok()) << streamed.status();
+  const Sampler sampler = SamplerFor(**streamed);
+  const std::vector<Batch> batches = AllBatches(**streamed, sampler);
+  ExpectEqual(batches, AllBatches(**memory, sampler));
+  EXPECT_EQ(batches[0].labels.size(), 20u);
+  EXPECT_EQ(batches[0].labels[2], 1);
+  EXPECT_EQ(batches[0].weights[3], 3);
+  // The fifth sample has 4 tags, and a list has at most 3.
+  EXPECT_EQ(batches[0].field_sets[0].field_begin[9] - batches[0].field_sets[0].field_begin[8], 3u);
+}
+
+TEST_F(StreamedDataTest, TfRecordsAreTheSameToo) {
+  spec_.set_format(TFRECORD);
+  spec_.set_keep_order(true);
+  for (const char* name : {"y", "n", "c"}) spec_.mutable_records()->add_columns()->set_name(name);
+  spec_.mutable_records()->mutable_columns(0)->mutable_label();
+  spec_.mutable_records()->mutable_columns(1)->mutable_numeric()->set_missing(-1);
+  spec_.mutable_records()->mutable_columns(2)->mutable_categorical();
+  std::string bytes;
+  for (int i = 0; i < 1000; ++i) {
+    TfExample example;
+    const auto add = [&example](const char* name) {
+      TfFeatureEntry* const entry = example.mutable_features()->add_feature();
+      entry->set_name(name);
+      return entry->mutable_value();
+    };
+    add("y")->mutable_int64_list()->add_value(i);
+    if (i % 3 != 0) add("n")->mutable_float_list()->add_value(1.25f);
+    add("c")->mutable_bytes_list()->add_value(std::string(static_cast<size_t>(i % 40), 'c'));
+    AppendRecord(example.SerializeAsString(), &bytes);
+  }
+  for (const std::string& file :
+       {Write("a", bytes), WriteGzip("b.gz", bytes), WriteZstd("c.zst", bytes, 5000)}) {
+    SCOPED_TRACE(file);
+    const auto memory = Dataset::Load(spec_, file);
+    ASSERT_TRUE(memory.ok()) << memory.status();
+    const auto streamed = Open({file});
+    ASSERT_TRUE(streamed.ok()) << streamed.status();
+    ASSERT_EQ((*streamed)->size(), 1000u);
+    const Sampler sampler = SamplerFor(**streamed);
+    ExpectEqual(AllBatches(**streamed, sampler), AllBatches(**memory, sampler));
+  }
+}
+
+TEST_F(StreamedDataTest, RecordFilesAreTheSameToo) {
+  spec_.set_format(RECORDS);
+  spec_.set_keep_order(true);
+  ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(R"(
+      columns { name: "label" label {} }
+      columns { name: "price" numeric { missing: -1 } }
+      columns { name: "user" categorical {} }
+      columns { name: "city" hashed { buckets: 50 } })",
+                                                            spec_.mutable_records()));
+  const std::string folder = "worker/data/records/testdata/";
+  std::vector<std::string> files;
+  for (const char* name : {"small.rec", "hundred_zlib.rec", "hundred_zstd.rec"})
+    files.push_back(Write(name, ReadAll(folder + name)));
+  files.push_back(WriteGzip("whole.rec.gz", ReadAll(files[1])));
+  const auto memory = Dataset::Load(spec_, files);
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  const auto streamed = Open(files);
+  ASSERT_TRUE(streamed.ok()) << streamed.status();
+  ASSERT_EQ((*streamed)->size(), 310u);
+  const Sampler sampler = SamplerFor(**streamed);
+  ExpectEqual(AllBatches(**streamed, sampler), AllBatches(**memory, sampler));
+  // A block of the index ends where one of the file does.
+  const absl::StatusOr<std::string> index = ReadWholeFile(
+      Env::Real(), IndexPathOf(files[1], "", IndexSettings(spec_)), uint64_t{1} << 20);
+  ASSERT_TRUE(index.ok()) << index.status();
+  uint64_t begin = 0;
+  const absl::StatusOr<BlockIndex> decoded = DecodeBlockIndex(*index, &begin);
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_GT(decoded->blocks.size(), 1u);
+  for (const DataBlock& block : decoded->blocks) EXPECT_EQ(block.samples % 10, 0u);
+  EXPECT_EQ(decoded->blocks[1].lines_before, decoded->blocks[0].samples);
+}
+
+// A block must not end between the start of a line that is too long, where it is noticed, and its
+// end.
+TEST_F(StreamedDataTest, LineThatIsTooLongAtARestartPointIsSkipped) {
+  spec_.set_keep_order(true);
+  spec_.set_max_bad_samples(1);
+  const std::string before = Lines(0, 1000);
+  const std::string text =
+      before + "1 " + std::string(LineReader::kMaxLineBytes + 10, 'x') + "\n" + Lines(1000, 100);
+  // A frame, and so a restart point, begins with the line.
+  const std::string file = WriteZstd("long.zst", text, before.size());
+  const auto memory = Dataset::Load(spec_, {file}, {.max_bad_samples = 1});
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  const auto streamed = Open({file});
+  ASSERT_TRUE(streamed.ok()) << streamed.status();
+  EXPECT_EQ((*streamed)->bad_samples().count(), 1u);
+  ASSERT_EQ((*streamed)->size(), 1100u);
+  const Sampler sampler = SamplerFor(**streamed);
+  ExpectEqual(AllBatches(**streamed, sampler), AllBatches(**memory, sampler));
 }
 
 TEST_F(StreamedDataTest, EpochUsesEachSampleOnceAndMixesBlocks) {
@@ -380,6 +528,49 @@ TEST_F(StreamedDataTest, MemoryLimitsNameTheirRemedy) {
   status = (*data)->OpenRank(sampler, 0, 9, LookupOf(**data))->Assemble(0, &batch);
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(status.message(), HasSubstr("--max_data_bytes"));
+}
+
+TEST_F(StreamedDataTest, DecompressorsAndIndexesCount) {
+  const std::string text = Lines(0, 500);
+  const auto needs = [&](const std::string& file, uint64_t bytes) {
+    StreamOptions options;
+    options.max_bytes = bytes;
+    const auto data = StreamedData::Open(spec_, {file}, options);
+    EXPECT_TRUE(data.ok()) << data.status();
+    const Sampler sampler = SamplerFor(**data);
+    Batch batch;
+    return (*data)->OpenRank(sampler, 0, 1, LookupOf(**data))->Assemble(0, &batch).code();
+  };
+  const std::string plain = Write("plain", text), gzip = WriteGzip("packed.gz", text);
+  EXPECT_EQ(needs(plain, 40 << 10), absl::StatusCode::kOk);
+  EXPECT_EQ(needs(gzip, 40 << 10), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(needs(gzip, 500 << 10), absl::StatusCode::kOk);
+  // The blocks of an index of 400 KB.
+  const std::string large = Write("large", Lines(0, 300000));
+  EXPECT_EQ(needs(large, 200 << 10), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(needs(large, 2000 << 10), absl::StatusCode::kOk);
+}
+
+// What happens if the system has no more threads: reading ahead is not possible, reading is.
+TEST_F(StreamedDataTest, DataIsReadWithoutMoreThreads) {
+  const std::vector<std::string> files = {Write("a", Lines(0, 500)), Write("b", Lines(500, 500))};
+  const auto data = Open(files);
+  ASSERT_TRUE(data.ok()) << data.status();
+  const Sampler sampler = SamplerFor(**data);
+  const std::vector<Batch> expected = AllBatches(**data, sampler);
+  for (const std::string& file : files)
+    std::filesystem::remove(IndexPathOf(file, "", IndexSettings(spec_)));
+  pthread_attr_t before, huge;
+  ASSERT_EQ(pthread_getattr_default_np(&before), 0);
+  ASSERT_EQ(pthread_attr_init(&huge), 0);
+  // No machine has an address space for this stack.
+  ASSERT_EQ(pthread_attr_setstacksize(&huge, size_t{1} << 50), 0);
+  ASSERT_EQ(pthread_setattr_default_np(&huge), 0);
+  const auto restore = absl::MakeCleanup([&] { pthread_setattr_default_np(&before); });
+  EXPECT_THROW(std::thread([] {}).join(), std::system_error);
+  const auto again = Open(files);
+  ASSERT_TRUE(again.ok()) << again.status();
+  ExpectEqual(AllBatches(**again, sampler), expected);
 }
 
 TEST_F(StreamedDataTest, DamagedIndexIsRefusedByName) {
