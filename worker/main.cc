@@ -37,6 +37,7 @@
 #include "worker/device/open_device.h"
 #include "worker/process/interrupt.h"
 #include "worker/process/job_data.h"
+#include "worker/process/straggler.h"
 #include "worker/process/worker.h"
 
 ABSL_FLAG(
@@ -107,6 +108,13 @@ ABSL_FLAG(
     int, step_delay_ms, 0,
     "for tests and demonstrations: wait this long in each step before ending it, to simulate a "
     "slow worker");
+ABSL_FLAG(
+    std::string, straggler, "",
+    "for experiments: in each step each rank waits before it computes, as if its machine were "
+    "slow: constant:ms=20, exponential:mean_ms=5 or pareto:shape=1.5,scale_ms=5, each also with "
+    "max_ms=N (default: 10000) and with the ranks that wait, such as ranks=0+2+8-11 (default: "
+    "all). The delays are a function of the job's seed, the rank and the step, so runs can be "
+    "compared");
 
 namespace pawl {
 namespace {
@@ -267,9 +275,17 @@ int Main(int argc, char** argv) {
   if (absl::GetFlag(FLAGS_step_delay_ms) < 0)
     return UsageError("--step_delay_ms must not be negative");
   options.step_delay = std::chrono::milliseconds(absl::GetFlag(FLAGS_step_delay_ms));
+  const std::string straggler_text = absl::GetFlag(FLAGS_straggler);
+  const absl::StatusOr<Straggler> straggler = ParseStraggler(straggler_text);
+  if (!straggler.ok())
+    return UsageError(absl::StrCat("--straggler: ", straggler.status().message()));
+  options.straggler = *straggler;
 
   spdlog::info("this processor computes with the {} kernels",
                GemmKernelName(options.matmul_kernel));
+  if (!straggler_text.empty()) {
+    spdlog::warn("an experiment: this worker's steps are delayed (--straggler={})", straggler_text);
+  }
   spdlog::info("OpenBLAS uses its {} kernels", OpenBlasKernels());
   EndSignal signal;
   absl::StatusOr<std::unique_ptr<HealthEndpoint>> health =

@@ -22,6 +22,7 @@ std::vector<Named> AllOf(const EvaluationResult& result) {
        result.normalized_entropy()},
       {METRIC_UNSPECIFIED, "calibration", result.has_calibration(), result.calibration()},
       {MAE, "mae", result.has_mae(), result.mae()},
+      {NDCG, "ndcg", result.has_ndcg(), result.ndcg()},
   };
 }
 

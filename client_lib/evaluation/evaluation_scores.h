@@ -17,7 +17,7 @@ struct EvaluationScore {
 };
 
 // The scores that the result has: of auc, logloss, accuracy, rmse, gauc, normalized_entropy,
-// calibration and mae, in this order.
+// calibration, mae and ndcg, in this order.
 std::vector<EvaluationScore> ScoresOf(const EvaluationResult& result);
 
 // The score that early stopping by `metric` compares, if the result has it.

@@ -78,20 +78,23 @@ absl::StatusOr<std::vector<std::optional<int>>> EntriesOfFields(const Data& data
   return entries;
 }
 
-// By field: whether it is a history, whose entries stay apart.
-absl::StatusOr<std::vector<bool>> Histories(const Data& data, const Model& model,
-                                            uint32_t field_count) {
-  std::vector<bool> histories(field_count);
+// The fields whose entries stay apart, in the order of the model's attention.
+absl::StatusOr<std::vector<uint32_t>> Histories(const Data& data, const Model& model,
+                                                uint32_t field_count) {
+  std::vector<uint32_t> histories;
   for (int i = 0; i < model.din().attention_size(); ++i) {
-    const std::string where = absl::StrCat("model.din.attention[", i, "]");
+    const std::string where = absl::StrCat("model.din.attention[", i, "].history");
     const std::string& name = model.din().attention(i).history();
-    PAWL_ASSIGN_OR_RETURN(const uint32_t field,
-                          FieldNamed(data, name, absl::StrCat(where, ".history")));
-    if (field < field_count && histories[field]) {
+    PAWL_ASSIGN_OR_RETURN(const uint32_t field, FieldNamed(data, name, where));
+    if (field >= field_count) {
       return absl::InvalidArgumentError(
-          absl::StrCat(where, ".history is \"", name, "\", as in an earlier entry"));
+          absl::StrCat(where, " is \"", name, "\", but the data has ", field_count, " fields"));
     }
-    if (field < field_count) histories[field] = true;
+    if (std::find(histories.begin(), histories.end(), field) != histories.end()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(where, " is \"", name, "\", as in an earlier entry"));
+    }
+    histories.push_back(field);
   }
   return histories;
 }
@@ -104,9 +107,10 @@ absl::Status AddAttentions(const Data& data, const Model& model, uint32_t field_
     PAWL_ASSIGN_OR_RETURN(const uint32_t history, FieldNamed(data, attention.history(), where));
     PAWL_ASSIGN_OR_RETURN(const uint32_t target,
                           FieldNamed(data, attention.target(), absl::StrCat(where, ".target")));
-    if (history >= field_count || target >= field_count) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(where, " names a field that the data does not have; it has ", field_count));
+    if (target >= field_count) {
+      return absl::InvalidArgumentError(absl::StrCat(where, ".target is \"", attention.target(),
+                                                     "\", but the data has ", field_count,
+                                                     " fields"));
     }
     layout.attentions.push_back({layout.PlaceOf(history), layout.PlaceOf(target)});
     const FieldLayout::Attention& places = layout.attentions.back();
@@ -150,7 +154,9 @@ absl::StatusOr<FieldLayout> FieldLayoutOf(const Data& data, const Model& model,
     return FieldLayout::Single(field_count);
   PAWL_ASSIGN_OR_RETURN(const std::vector<std::optional<int>> entries,
                         EntriesOfFields(data, model, field_count));
-  PAWL_ASSIGN_OR_RETURN(const std::vector<bool> histories, Histories(data, model, field_count));
+  PAWL_ASSIGN_OR_RETURN(const std::vector<uint32_t> histories, Histories(data, model, field_count));
+  std::vector<bool> is_history(field_count);
+  for (const uint32_t field : histories) is_history[field] = true;
 
   FieldLayout layout;
   // By key set: the first entry of model.features that names it, or none.
@@ -188,21 +194,25 @@ absl::StatusOr<FieldLayout> FieldLayoutOf(const Data& data, const Model& model,
 
   for (size_t key_set = 0; key_set < layout.key_sets.size(); ++key_set) {
     const size_t first_set = layout.field_sets.size();
+    const auto belongs = [&](uint32_t field) {
+      return (entries[field].has_value() ? key_set_of_entry[*entries[field]] : 0) == key_set;
+    };
     for (uint32_t field = 0; field < field_count; ++field) {
-      const std::optional<int> entry = entries[field];
-      if ((entry.has_value() ? key_set_of_entry[*entry] : 0) != key_set) continue;
-      FieldPooling pooling =
-          entry.has_value() ? PoolingOf(model.features(*entry).pooling()) : FieldPooling::kSum;
-      if (histories[field]) pooling = FieldPooling::kNone;
-      size_t set = first_set;
-      while (set < layout.field_sets.size() &&
-             (pooling == FieldPooling::kNone || layout.field_sets[set].pooling != pooling)) {
-        ++set;
+      if (!belongs(field) || is_history[field]) continue;
+      const FieldPooling pooling = entries[field].has_value()
+                                       ? PoolingOf(model.features(*entries[field]).pooling())
+                                       : FieldPooling::kSum;
+      const auto set = std::find_if(
+          layout.field_sets.begin() + static_cast<ptrdiff_t>(first_set), layout.field_sets.end(),
+          [&](const FieldLayout::FieldSet& known) { return known.pooling == pooling; });
+      if (set != layout.field_sets.end()) {
+        set->fields.push_back(field);
+      } else {
+        layout.field_sets.push_back({key_set, pooling, {field}});
       }
-      if (set == layout.field_sets.size()) {
-        layout.field_sets.push_back({.key_set = key_set, .pooling = pooling, .fields = {}});
-      }
-      layout.field_sets[set].fields.push_back(field);
+    }
+    for (const uint32_t field : histories) {
+      if (belongs(field)) layout.field_sets.push_back({key_set, FieldPooling::kNone, {field}});
     }
   }
   PAWL_RETURN_IF_ERROR(AddAttentions(data, model, field_count, layout));

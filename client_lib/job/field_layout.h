@@ -55,8 +55,8 @@ struct FieldLayout {
   Place PlaceOf(uint32_t field) const;
 
   std::vector<KeySet> key_sets;
-  // Each field is in one of them. The sets of a key set are adjacent, and those of the first key
-  // set come first.
+  // Each field is in one of them. The sets of a key set are adjacent, in the order of the key sets;
+  // its histories follow the others, in the order of their attention.
   std::vector<FieldSet> field_sets;
   // As in the model's attention.
   std::vector<Attention> attentions;

@@ -53,7 +53,8 @@ absl::StatusOr<uint32_t> FieldNamed(const Data& data, const std::string& name,
                    "\"; with LIBSVM it must be the number of a field, from 0 to ", fields - 1));
 }
 
-absl::StatusOr<uint32_t> GroupField(const Data& data, const std::string& group_by) {
+absl::StatusOr<GroupKey> FindGroupKey(const Data& data, const std::string& group_by) {
+  if (data.format() == LIBSVM && group_by == "qid") return GroupKey{.is_query_id = true};
   for (const auto* const columns : {&data.csv().columns(), &data.records().columns()}) {
     for (const Column& column : *columns) {
       if (column.name() != group_by || !column.has_list()) continue;
@@ -62,7 +63,10 @@ absl::StatusOr<uint32_t> GroupField(const Data& data, const std::string& group_b
                        "\", a list; a sample belongs to one group, so name another column"));
     }
   }
-  return FieldNamed(data, group_by, "evaluation.group_by");
+  const absl::StatusOr<uint32_t> field = FieldNamed(data, group_by, "evaluation.group_by");
+  if (field.ok()) return GroupKey{.field = *field};
+  if (data.format() != LIBSVM) return field.status();
+  return absl::InvalidArgumentError(absl::StrCat(field.status().message(), ", or \"qid\""));
 }
 
 }  // namespace pawl

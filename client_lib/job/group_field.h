@@ -16,8 +16,17 @@ namespace pawl {
 absl::StatusOr<uint32_t> FieldNamed(const Data& data, const std::string& name,
                                     absl::string_view setting);
 
-// The field that evaluation.group_by names, which is not a list.
-absl::StatusOr<uint32_t> GroupField(const Data& data, const std::string& group_by);
+// What makes a sample a member of a group.
+struct GroupKey {
+  // The `qid` of a LIBSVM line. Otherwise the first category in `field`, a categorical field
+  // counted from 0.
+  bool is_query_id = false;
+  uint32_t field = 0;
+};
+
+// What evaluation.group_by names in the data. Errors are those of FieldNamed. LIBSVM lines may lack
+// a qid. A list is refused, because a sample belongs to one group.
+absl::StatusOr<GroupKey> FindGroupKey(const Data& data, const std::string& group_by);
 
 }  // namespace pawl
 

@@ -227,15 +227,27 @@ absl::Status ValidateEvaluation(const Job& job) {
           "evaluation.early_stopping is set, but data.eval is empty; name a file to evaluate on");
     }
   }
+  if (evaluation.only()) {
+    if (job.data().eval().empty())
+      return Invalid("evaluation.only is set, but data.eval is empty; name the files to evaluate");
+    if (evaluation.has_early_stopping())
+      return Invalid("evaluation.only is set, and evaluation.early_stopping too; leave one out");
+    if (!job.checkpoint().dir().empty())
+      return Invalid("evaluation.only is set, and checkpoint.dir too; leave one out");
+  }
   const Loss loss = LossOf(job.model());
   if (!evaluation.group_by().empty()) {
-    if (loss != LOGISTIC) {
+    if (loss == SOFTMAX_CROSS_ENTROPY) {
       return Invalid("evaluation.group_by is set, but the loss is ", Loss_Name(loss),
-                     "; only LOGISTIC has GAUC");
+                     "; only LOGISTIC and SQUARED have scores of groups");
     }
     if (job.data().eval().empty())
       return Invalid("evaluation.group_by is set, but data.eval is empty");
-    PAWL_RETURN_IF_ERROR(GroupField(job.data(), evaluation.group_by()).status());
+    PAWL_RETURN_IF_ERROR(FindGroupKey(job.data(), evaluation.group_by()).status());
+  }
+  if (evaluation.ndcg_at() != 0 && evaluation.group_by().empty()) {
+    return Invalid("evaluation.ndcg_at is ", evaluation.ndcg_at(),
+                   ", but evaluation.group_by is empty");
   }
   if (!evaluation.has_early_stopping()) return absl::OkStatus();
   const EarlyStopping& early_stopping = evaluation.early_stopping();
@@ -248,12 +260,10 @@ absl::Status ValidateEvaluation(const Job& job) {
     case METRIC_UNSPECIFIED:
       applies = true;
       break;
+    case NDCG:
+      applies = loss != SOFTMAX_CROSS_ENTROPY;
+      break;
     case GAUC:
-      if (loss == LOGISTIC && evaluation.group_by().empty()) {
-        return Invalid(
-            "evaluation.early_stopping.metric is GAUC, but evaluation.group_by is empty");
-      }
-      [[fallthrough]];
     case AUC:
     case NORMALIZED_ENTROPY:
       applies = loss == LOGISTIC;
@@ -273,8 +283,13 @@ absl::Status ValidateEvaluation(const Job& job) {
   if (!applies) {
     return Invalid("evaluation.early_stopping.metric is ", Metric_Name(early_stopping.metric()),
                    ", which does not apply to the loss ", Loss_Name(loss),
-                   "; LOGISTIC has AUC, GAUC, LOGLOSS, NORMALIZED_ENTROPY, ACCURACY, "
-                   "SOFTMAX_CROSS_ENTROPY has LOGLOSS, ACCURACY, SQUARED has RMSE, MAE");
+                   "; LOGISTIC has AUC, GAUC, NDCG, LOGLOSS, NORMALIZED_ENTROPY, ACCURACY, "
+                   "SOFTMAX_CROSS_ENTROPY has LOGLOSS, ACCURACY, SQUARED has RMSE, MAE, NDCG");
+  }
+  const Metric metric = early_stopping.metric();
+  if ((metric == GAUC || metric == NDCG) && evaluation.group_by().empty()) {
+    return Invalid("evaluation.early_stopping.metric is ", Metric_Name(metric),
+                   ", but evaluation.group_by is empty");
   }
   return absl::OkStatus();
 }
@@ -291,6 +306,17 @@ absl::Status ValidateConsistency(const Job& job, uint32_t logical_workers) {
     return Invalid("consistency.staleness is ", consistency.staleness(),
                    ", but consistency.mode is ", ConsistencyMode_Name(mode),
                    "; leave it out or use mode: BOUNDED");
+  }
+  for (const auto& [name, is_set] : {std::pair("read_my_writes", consistency.read_my_writes()),
+                                     std::pair("staleness_aware", consistency.staleness_aware())}) {
+    if (!is_set || mode != SYNC) continue;
+    return Invalid("consistency.", name, " is set, but consistency.mode is SYNC, in which a pull ",
+                   "reads exactly the version of its step; leave it out or use BOUNDED or ASYNC");
+  }
+  if (consistency.staleness_aware() && job.dense_path() == ALLREDUCE) {
+    return Invalid(
+        "consistency.staleness_aware is set, but with dense_path: ALLREDUCE the workers apply the "
+        "dense gradients, all with those of the same step; leave one of both out");
   }
   if (consistency.staleness() > kMaxStaleness) {
     return Invalid("consistency.staleness is ", consistency.staleness(), "; at most ",

@@ -211,6 +211,15 @@ TEST(JobValidationTest, ConsistencyFieldsMustFitTheMode) {
   EXPECT_EQ(Validate(Changed({"consistency.mode=BOUNDED", "consistency.staleness=3"})),
             absl::OkStatus());
   EXPECT_EQ(Validate(Changed({"consistency.backup_workers=3"})), absl::OkStatus());
+  for (const char* const field : {"consistency.read_my_writes", "consistency.staleness_aware"}) {
+    const std::string setting = absl::StrCat(field, "=true");
+    ExpectRefused({setting}, field);
+    EXPECT_EQ(Validate(Changed({"consistency.mode=ASYNC", setting})), absl::OkStatus());
+    EXPECT_EQ(Validate(Changed({"consistency.mode=BOUNDED", setting})), absl::OkStatus());
+  }
+  ExpectRefused(
+      {"consistency.mode=ASYNC", "consistency.staleness_aware=true", "dense_path=ALLREDUCE"},
+      "consistency.staleness_aware is set");
 }
 
 TEST(JobValidationTest, MoreWorkersThanRanksAreRefused) {
@@ -354,7 +363,17 @@ TEST(JobValidationTest, GroupsAreThoseOfACategoricalFeature) {
   ExpectRefused({"evaluation.group_by=late"}, "not categorical");
   ExpectRefused({"evaluation.group_by=user"}, "data.csv.columns does not have");
   ExpectRefused({"evaluation.group_by=origin", "data.eval=\"\""}, "data.eval is empty");
-  ExpectRefused({"evaluation.group_by=origin", "model.loss=SQUARED"}, "only LOGISTIC");
+  EXPECT_EQ(Validate(Changed({"evaluation.group_by=origin", "model.loss=SQUARED"})),
+            absl::OkStatus());
+  ExpectRefused({"evaluation.ndcg_at=5"}, "evaluation.group_by is empty");
+  EXPECT_EQ(Validate(Changed({"evaluation.only=true"})), absl::OkStatus());
+  ExpectRefused({"evaluation.only=true", "data.eval=[]"}, "data.eval is empty");
+  ExpectRefused({"evaluation.only=true", "evaluation.early_stopping={}"}, "early_stopping");
+  ExpectRefused({"evaluation.only=true", "checkpoint.dir=a"}, "checkpoint.dir");
+  ExpectRefused({"evaluation.early_stopping.metric=NDCG"}, "evaluation.group_by is empty");
+  EXPECT_EQ(Validate(Changed({"evaluation.early_stopping.metric=NDCG", "evaluation.ndcg_at=5",
+                              "evaluation.group_by=origin"})),
+            absl::OkStatus());
   ExpectRefused({"evaluation.early_stopping.metric=GAUC"}, "evaluation.group_by is empty");
   EXPECT_EQ(
       Validate(Changed({"evaluation.early_stopping.metric=GAUC", "evaluation.group_by=origin"})),
@@ -364,19 +383,22 @@ TEST(JobValidationTest, GroupsAreThoseOfACategoricalFeature) {
             absl::OkStatus());
 }
 
-TEST(JobValidationTest, GroupFieldIsCountedAmongTheFields) {
+TEST(JobValidationTest, GroupKeyIsCountedAmongTheFields) {
   const Job job = Changed({});
-  EXPECT_EQ(*GroupField(job.data(), "origin"), 0u);
-  EXPECT_EQ(*GroupField(job.data(), "hour"), 1u);
-  EXPECT_EQ(*GroupField(job.data(), "origin_hour"), 2u);
+  EXPECT_EQ(FindGroupKey(job.data()->field, "origin"), 0u);
+  EXPECT_EQ(FindGroupKey(job.data()->field, "hour"), 1u);
+  EXPECT_EQ(FindGroupKey(job.data()->field, "origin_hour"), 2u);
   Data libsvm;
   libsvm.set_format(LIBSVM);
   libsvm.set_libsvm_fields(4);
-  EXPECT_EQ(*GroupField(libsvm, "3"), 3u);
-  EXPECT_FALSE(GroupField(libsvm, "4").ok());
-  EXPECT_FALSE(GroupField(libsvm, "user").ok());
+  EXPECT_EQ(FindGroupKey(libsvm, "3")->field, 3u);
+  EXPECT_FALSE(FindGroupKey(libsvm, "3")->is_query_id);
+  EXPECT_TRUE(FindGroupKey(libsvm, "qid")->is_query_id);
+  EXPECT_FALSE(FindGroupKey(job.data(), "qid").ok()) << "CSV has columns only";
+  EXPECT_FALSE(FindGroupKey(libsvm, "4").ok());
+  EXPECT_FALSE(FindGroupKey(libsvm, "user").ok());
   libsvm.set_format(IDX);
-  EXPECT_FALSE(GroupField(libsvm, "0").ok());
+  EXPECT_FALSE(FindGroupKey(libsvm, "0").ok());
 }
 
 TEST(JobValidationTest, CheckpointIntervalIsAtMostAYear) {

@@ -20,7 +20,8 @@ void Put(std::FILE* file, absl::string_view text) {
 
 }  // namespace
 
-Console::Console() : is_terminal_(isatty(STDOUT_FILENO) == 1) {}
+Console::Console(bool is_quiet)
+    : is_quiet_(is_quiet), is_terminal_(!is_quiet && isatty(STDOUT_FILENO) == 1) {}
 
 Console::~Console() { Clear(); }
 
@@ -33,6 +34,7 @@ size_t Console::width() const {
 }
 
 void Console::Line(absl::string_view text) {
+  if (is_quiet_) return;
   Clear();
   Put(stdout, text);
   Put(stdout, "\n");

@@ -13,7 +13,8 @@ namespace pawl {
 // Not thread-safe.
 class Console {
  public:
-  Console();
+  // A quiet console prints errors only.
+  explicit Console(bool is_quiet = false);
   ~Console();
   Console(const Console&) = delete;
   Console& operator=(const Console&) = delete;
@@ -35,6 +36,7 @@ class Console {
   void Clear();
 
  private:
+  const bool is_quiet_;
   const bool is_terminal_;
   bool drawn_ = false;
 };

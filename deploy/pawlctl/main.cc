@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "client_lib/rpc/version.h"
+#include "deploy/pawlctl/cluster/evaluate_command.h"
 #include "deploy/pawlctl/cluster/run_command.h"
 #include "deploy/pawlctl/command_line.h"
 #include "deploy/pawlctl/commands/checkpoint_commands.h"
@@ -27,6 +28,7 @@ int main(int argc, char** argv) {
   spdlog::set_pattern("pawlctl: %v");
   pawl::CommandLine line("pawlctl", std::string(pawl::kVersion));
   pawl::AddRunCommands(line);
+  pawl::AddEvaluateCommand(line);
   pawl::AddStatusCommands(line);
   pawl::AddWatchCommand(line);
   pawl::AddScaleCommands(line);

@@ -45,6 +45,7 @@ std::string MetricsPage() {
   evaluation.set_accuracy(1);
   evaluation.set_rmse(1);
   evaluation.set_mae(1);
+  evaluation.set_ndcg(1);
   std::string text =
       "# Metrics\n\n"
       "`pawl-scheduler --metrics_listen=HOST:PORT` serves them at `http://HOST:PORT/metrics`,\n"
@@ -53,9 +54,11 @@ std::string MetricsPage() {
       "counter may start again at 0 when the scheduler or the node is restarted.\n\n"
       "| name | type | labels | meaning |\n|---|---|---|---|\n";
   for (const prometheus::MetricFamily& family : Metrics(status, {}, {})) {
-    const bool is_counter = family.type == prometheus::MetricType::Counter;
-    absl::StrAppend(&text, "| `", family.name, "` | ", is_counter ? "counter" : "gauge", " | ",
-                    LabelsOf(family), " | ", family.help, " |\n");
+    const char* const type = family.type == prometheus::MetricType::Counter     ? "counter"
+                             : family.type == prometheus::MetricType::Histogram ? "histogram"
+                                                                                : "gauge";
+    absl::StrAppend(&text, "| `", family.name, "` | ", type, " | ", LabelsOf(family), " | ",
+                    family.help, " |\n");
   }
   return text;
 }

@@ -59,7 +59,6 @@ absl::Status CheckFits(const Job& job, const CheckpointManifest& manifest) {
   PAWL_RETURN_IF_ERROR(same("seed", job.seed(), then.seed()));
   PAWL_RETURN_IF_ERROR(same("partitions", job.partitions(), then.partitions()));
   PAWL_RETURN_IF_ERROR(same("logical_workers", job.logical_workers(), then.logical_workers()));
-  PAWL_RETURN_IF_ERROR(same("batch_size", job.batch_size(), then.batch_size()));
   PAWL_RETURN_IF_ERROR(same("consistency.mode", ConsistencyMode_Name(job.consistency().mode()),
                             ConsistencyMode_Name(then.consistency().mode())));
   // The dense part has different tables.
@@ -71,9 +70,16 @@ absl::Status CheckFits(const Job& job, const CheckpointManifest& manifest) {
                             then.consistency().backup_workers()));
   PAWL_RETURN_IF_ERROR(same("data.format", DataFormat_Name(job.data().format()),
                             DataFormat_Name(then.data().format())));
-  PAWL_RETURN_IF_ERROR(same("data.keep_order", job.data().keep_order(), then.data().keep_order()));
   PAWL_RETURN_IF_ERROR(
       same("data.libsvm_fields", job.data().libsvm_fields(), then.data().libsvm_fields()));
+  PAWL_RETURN_IF_ERROR(SameMessage("data.csv", job.data().csv(), then.data().csv()));
+  PAWL_RETURN_IF_ERROR(SameMessage("model", job.model(), then.model()));
+  PAWL_RETURN_IF_ERROR(SameMessage("optimizer", job.optimizer(), then.optimizer()));
+  PAWL_RETURN_IF_ERROR(
+      SameMessage("sparse_optimizer", job.sparse_optimizer(), then.sparse_optimizer()));
+  if (job.evaluation().only()) return absl::OkStatus();
+  PAWL_RETURN_IF_ERROR(same("batch_size", job.batch_size(), then.batch_size()));
+  PAWL_RETURN_IF_ERROR(same("data.keep_order", job.data().keep_order(), then.data().keep_order()));
   PAWL_RETURN_IF_ERROR(
       same("data.window_samples", job.data().window_samples(), then.data().window_samples()));
   PAWL_RETURN_IF_ERROR(
@@ -87,12 +93,8 @@ absl::Status CheckFits(const Job& job, const CheckpointManifest& manifest) {
   // numbers.
   const auto evaluated = [](const Job& of) { return of.data().eval().empty() ? "not set" : "set"; };
   PAWL_RETURN_IF_ERROR(same("data.eval", evaluated(job), evaluated(then)));
-  PAWL_RETURN_IF_ERROR(same("evaluation.every_steps", job.evaluation().every_steps(),
-                            then.evaluation().every_steps()));
-  PAWL_RETURN_IF_ERROR(SameMessage("data.csv", job.data().csv(), then.data().csv()));
-  PAWL_RETURN_IF_ERROR(SameMessage("model", job.model(), then.model()));
-  PAWL_RETURN_IF_ERROR(SameMessage("optimizer", job.optimizer(), then.optimizer()));
-  return SameMessage("sparse_optimizer", job.sparse_optimizer(), then.sparse_optimizer());
+  return same("evaluation.every_steps", job.evaluation().every_steps(),
+              then.evaluation().every_steps());
 }
 
 StoredRestore MakeStoredRestore(const FoundCheckpoint& found, const Job& job) {

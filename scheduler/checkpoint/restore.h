@@ -34,7 +34,8 @@ absl::StatusOr<FoundCheckpoint> FindCheckpoint(Env& env, const std::string& path
 // Whether `job`, with its defaults filled in, can continue from the manifest's job: everything that
 // the parameters and the data position depend on is the same, and evaluations have the same
 // numbers. INVALID_ARGUMENT names the field, both values and the remedy. Epochs, early stopping,
-// durability, replicas, paths and the checkpoint policy may differ.
+// durability, replicas, paths and the checkpoint policy may differ; with evaluation.only also what
+// only the training depends on.
 absl::Status CheckFits(const Job& job, const CheckpointManifest& manifest);
 
 // What the scheduler stores about `found`. The folder has its path in `job` if it is the same

@@ -221,6 +221,26 @@ TEST_F(RestoreTest, EvaluationNumbersMustMatch) {
   EXPECT_TRUE(absl::StrContains(other.message(), "set it back, or start without")) << other;
 }
 
+TEST_F(RestoreTest, EvaluationAloneNeedsOnlyTheSameModel) {
+  const auto only = [](const std::function<void(Job&)>& change) {
+    return [change](Job& job) {
+      job.mutable_evaluation()->set_only(true);
+      change(job);
+    };
+  };
+  const absl::Status fits = Fits(only([](Job& job) {
+    job.mutable_data()->add_eval("new.libsvm");
+    job.mutable_data()->set_window_samples(9);
+    job.mutable_data()->set_max_bad_samples(9);
+    job.mutable_evaluation()->set_every_steps(50);
+    job.set_batch_size(65);
+  }));
+  EXPECT_TRUE(fits.ok()) << fits;
+  EXPECT_FALSE(Fits(only([](Job& job) { job.mutable_model()->mutable_fm()->set_dim(5); })).ok());
+  EXPECT_FALSE(Fits(only([](Job& job) { job.set_seed(4); })).ok());
+  EXPECT_FALSE(Fits(only([](Job& job) { job.mutable_data()->set_format(CSV); })).ok());
+}
+
 TEST_F(RestoreTest, LaterCheckpointsAreSetAside) {
   for (const uint64_t step : {9, 100, 200}) Write(step);
   EXPECT_EQ(store().SetAsideAfter({78, "flights", 9})->size(), 2u);

@@ -1,6 +1,10 @@
 #include "scheduler/curve/curve.h"
 
+#include <optional>
+
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "client_lib/daemon/staleness_counts.h"
 #include "client_lib/evaluation/evaluation_scores.h"
 
 namespace pawl {
@@ -20,10 +24,24 @@ CurvePoint PointOf(const EvaluationResult& result) {
   return point;
 }
 
+// Adds what the counts have more than `before`, and sets `before` to them.
+void AddStaleness(absl::string_view tag, const StalenessHistogram& counts,
+                  StalenessHistogram& before, CurvePoint& point) {
+  const std::optional<StalenessSummary> summary = SummarizeStaleness(counts, before);
+  before = counts;
+  if (!summary.has_value()) return;
+  point.values.emplace_back(absl::StrCat(tag, "_mean"), summary->mean);
+  point.values.emplace_back(absl::StrCat(tag, "_p99"), summary->p99);
+}
+
 }  // namespace
 
 Curve::Curve(const GetStatusResponse& now)
-    : steps_(now.steps()), samples_(now.samples()), train_s_(now.train_s()) {
+    : steps_(now.steps()),
+      samples_(now.samples()),
+      train_s_(now.train_s()),
+      clock_staleness_(now.counters().clock_staleness()),
+      update_staleness_(now.counters().update_staleness()) {
   if (!now.evaluations().empty()) NoteEvaluation(*now.evaluations().rbegin());
 }
 
@@ -52,6 +70,8 @@ std::vector<CurvePoint> Curve::Next(const GetStatusResponse& status) {
       point.values.emplace_back("train/sparse_learning_rate", status.sparse_learning_rate());
     const ServerCounters& counters = status.counters();
     point.values.emplace_back("train/staleness_max", static_cast<double>(counters.staleness_max()));
+    AddStaleness("train/clock_staleness", counters.clock_staleness(), clock_staleness_, point);
+    AddStaleness("train/update_staleness", counters.update_staleness(), update_staleness_, point);
     point.values.emplace_back("tables/rows", static_cast<double>(counters.rows()));
     point.values.emplace_back("tables/parameter_bytes",
                               static_cast<double>(counters.parameter_bytes()));

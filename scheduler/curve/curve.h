@@ -12,7 +12,9 @@
 namespace pawl {
 
 // What is known after a step. Tags: train/loss, train/samples_per_s, train/learning_rate,
-// train/sparse_learning_rate, train/staleness_max, tables/rows, tables/parameter_bytes; eval/ with
+// train/sparse_learning_rate, train/staleness_max, tables/rows, tables/parameter_bytes; in BOUNDED
+// and ASYNC mode, of the pulls and pushes since the point before, train/clock_staleness_mean,
+// train/clock_staleness_p99, train/update_staleness_mean, train/update_staleness_p99; eval/ with
 // the names of ScoresOf (client_lib/evaluation/evaluation_scores.h), and eval/auc_error_max.
 struct CurvePoint {
   bool is_evaluation = false;
@@ -40,6 +42,8 @@ class Curve {
   uint64_t steps_;
   uint64_t samples_;
   double train_s_;
+  StalenessHistogram clock_staleness_;
+  StalenessHistogram update_staleness_;
   // The latest evaluation; 0: none.
   uint64_t evaluation_ = 0;
   uint64_t evaluation_step_ = 0;

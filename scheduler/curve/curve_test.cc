@@ -49,6 +49,23 @@ TEST(CurveTest, TrainingHasAPointOnceStepsHaveEnded) {
   EXPECT_TRUE(curve.Next(StatusAt(12, 1600, 5)).empty());
 }
 
+TEST(CurveTest, StalenessIsThatOfThePointsInterval) {
+  GetStatusResponse status = StatusAt(10, 1000, 2);
+  StalenessHistogram& histogram = *status.mutable_counters()->mutable_update_staleness();
+  for (const uint64_t count : {0, 0, 0, 7}) histogram.add_counts(count);
+  histogram.set_sum(21);
+  Curve curve(status);
+  status.set_steps(11);
+  EXPECT_EQ(ValuesOf(curve.Next(status)[0]).count("train/update_staleness_mean"), 0u);
+  status.set_steps(12);
+  histogram.set_counts(1, 4);
+  histogram.set_sum(25);
+  const Values values = ValuesOf(curve.Next(status)[0]);
+  EXPECT_EQ(values.at("train/update_staleness_mean"), 1);
+  EXPECT_EQ(values.at("train/update_staleness_p99"), 1);
+  EXPECT_EQ(values.count("train/clock_staleness_mean"), 0u);
+}
+
 TEST(CurveTest, EachEvaluationHasOnePoint) {
   GetStatusResponse status = StatusAt(10, 0, 0);
   AddEvaluation(status, 1, 5, 0.6);

@@ -14,6 +14,7 @@ std::optional<double> Goodness(const EvaluationResult& result, Metric metric) {
   switch (metric) {
     case AUC:
     case GAUC:
+    case NDCG:
     case ACCURACY:
       return score->value;
     default:

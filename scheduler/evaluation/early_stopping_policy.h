@@ -11,10 +11,10 @@
 
 namespace pawl {
 
-// Observes the evaluations in order and decides after each. Higher AUC, GAUC and ACCURACY are
-// better, lower LOGLOSS, NORMALIZED_ENTROPY, RMSE and MAE. An evaluation whose metric is missing or
-// NaN is no improvement, and any other is better than it: the best evaluation of a restored job may
-// be by another metric. Not thread-safe.
+// Observes the evaluations in order and decides after each. Higher AUC, GAUC, NDCG and ACCURACY
+// are better, lower LOGLOSS, NORMALIZED_ENTROPY, RMSE and MAE. An evaluation whose metric is
+// missing or NaN is no improvement, and any other is better than it: the best evaluation of a
+// restored job may be by another metric. Not thread-safe.
 class EarlyStoppingPolicy {
  public:
   // REQUIRES: metric set, patience > 0 (FillDefaults ensures both).

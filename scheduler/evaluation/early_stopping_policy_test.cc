@@ -43,6 +43,17 @@ TEST(EarlyStoppingPolicyTest, ImprovementMustExceedMinDelta) {
   EXPECT_TRUE(policy.Observe(WithAuc(3, 0.76)).improved);
 }
 
+TEST(EarlyStoppingPolicyTest, NdcgIsBetterWhenHigher) {
+  EarlyStoppingPolicy policy(Settings(NDCG, 1));
+  EvaluationResult result;
+  result.set_ndcg(0.5);
+  EXPECT_TRUE(policy.Observe(result).improved);
+  result.set_ndcg(0.6);
+  EXPECT_TRUE(policy.Observe(result).improved);
+  result.set_ndcg(0.55);
+  EXPECT_TRUE(policy.Observe(result).stop);
+}
+
 TEST(EarlyStoppingPolicyTest, LossesAreBetterWhenLower) {
   for (const Metric metric : {LOGLOSS, RMSE}) {
     EarlyStoppingPolicy policy(Settings(metric, 1));

@@ -55,17 +55,19 @@ absl::StatusOr<std::vector<Score>> ReadScores(const ReportEvaluationRequest& par
   return scores;
 }
 
-// A group has two samples at least, and an AUC of 1 at most.
+// A group has two samples at least for an AUC and one for an NDCG, and each of them is 1 at most.
 absl::Status CheckGroups(const ReportEvaluationRequest& part) {
   if (part.group_samples() <= part.samples() && part.groups() <= part.group_samples() / 2 &&
       (part.groups() > 0) == (part.group_samples() > 0) &&
-      absl::uint128(part.group_auc_sum()) <= absl::uint128(part.group_samples()) << 32) {
+      absl::uint128(part.group_auc_sum()) <= absl::uint128(part.group_samples()) << 32 &&
+      part.ndcg_groups() <= part.samples() &&
+      absl::uint128(part.ndcg_sum()) <= absl::uint128(part.ndcg_groups()) << 32) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat(Where(part), ": groups is ", part.groups(), ", group_samples ",
-                   part.group_samples(), " and group_auc_sum ", part.group_auc_sum(),
-                   ", which is impossible for ", part.samples(), " samples"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      Where(part), ": groups is ", part.groups(), ", group_samples ", part.group_samples(),
+      ", group_auc_sum ", part.group_auc_sum(), ", ndcg_groups ", part.ndcg_groups(),
+      " and ndcg_sum ", part.ndcg_sum(), ", which is impossible for ", part.samples(), " samples"));
 }
 
 }  // namespace
@@ -160,6 +162,8 @@ absl::Status EvaluationCollector::Add(const ReportEvaluationRequest& part) {
     share.sums.groups = part.groups();
     share.sums.group_samples = part.group_samples();
     share.sums.group_auc_sum = part.group_auc_sum();
+    share.sums.ndcg_groups = part.ndcg_groups();
+    share.sums.ndcg_sum = part.ndcg_sum();
   }
   complete_ranks_ += ++share.received_count == part.parts();
   return absl::OkStatus();

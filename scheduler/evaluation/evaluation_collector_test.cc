@@ -176,12 +176,16 @@ TEST(EvaluationCollectorTest, WhatTheRanksReportedIsTaken) {
   part.set_groups(1);
   part.set_group_samples(2);
   part.set_group_auc_sum(uint64_t{1} << 32);
+  part.set_ndcg_groups(2);
+  part.set_ndcg_sum(uint64_t{3} << 31);
   ASSERT_TRUE(collector.Add(part).ok());
   const EvaluationResult result = ComputeEvaluation(collector.Take(), LOGISTIC);
   EXPECT_EQ(result.auc_error_max(), 0);
   EXPECT_TRUE(result.has_auc_error_max());
   EXPECT_EQ(result.gauc(), 0.5);
   EXPECT_EQ(result.groups(), 1u);
+  EXPECT_EQ(result.ndcg(), 0.75);
+  EXPECT_EQ(result.ndcg_groups(), 2u);
 }
 
 TEST(EvaluationCollectorTest, NextEvaluationStartsAfterTake) {
@@ -229,6 +233,11 @@ TEST(EvaluationCollectorTest, ImpossiblePartsAreRefusedAndChangeNothing) {
     part.set_groups(1);
     part.set_group_samples(2);
     part.set_group_auc_sum((uint64_t{2} << 32) + 1);
+  });
+  refused([](auto& part) { part.set_ndcg_groups(3); });
+  refused([](auto& part) {
+    part.set_ndcg_groups(1);
+    part.set_ndcg_sum((uint64_t{1} << 32) + 1);
   });
   refused([](auto& part) {
     const float nan = std::nanf("");

@@ -121,6 +121,18 @@ void SetGauc(const EvaluationInput& input, EvaluationResult& result) {
   result.set_gauc(std::ldexp(static_cast<double>(auc_sum) / static_cast<double>(samples), -32));
 }
 
+void SetNdcg(const EvaluationInput& input, EvaluationResult& result) {
+  uint64_t groups = 0;
+  absl::uint128 sum = 0;
+  for (const RankEvaluation& rank : input.ranks) {
+    groups += rank.ndcg_groups;
+    sum += rank.ndcg_sum;
+  }
+  if (groups == 0) return;
+  result.set_ndcg_groups(groups);
+  result.set_ndcg(std::ldexp(static_cast<double>(sum) / static_cast<double>(groups), -32));
+}
+
 }  // namespace
 
 EvaluationResult ComputeEvaluation(const EvaluationInput& input, Loss loss) {
@@ -148,6 +160,7 @@ EvaluationResult ComputeEvaluation(const EvaluationInput& input, Loss loss) {
   if (loss == SQUARED) {
     result.set_rmse(std::sqrt(squared_error_sum / count));
     result.set_mae(absolute_error_sum / count);
+    SetNdcg(input, result);
     return result;
   }
   result.set_logloss(logloss_sum / count);
@@ -155,6 +168,7 @@ EvaluationResult ComputeEvaluation(const EvaluationInput& input, Loss loss) {
   if (loss != LOGISTIC) return result;
   SetMetricsOfScores(input, samples, result);
   SetGauc(input, result);
+  SetNdcg(input, result);
   return result;
 }
 

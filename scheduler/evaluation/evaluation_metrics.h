@@ -32,6 +32,9 @@ struct RankEvaluation {
   uint64_t groups = 0;
   uint64_t group_samples = 0;
   uint64_t group_auc_sum = 0;
+  // The groups with a relevance above 0, and the sum of their NDCGs in units of 2^-32.
+  uint64_t ndcg_groups = 0;
+  uint64_t ndcg_sum = 0;
 };
 
 // The shares of all ranks, by rank.
@@ -44,12 +47,13 @@ struct EvaluationInput {
 };
 
 // The figures that apply to `loss`: those of probabilities and accuracy to LOGISTIC, log loss and
-// accuracy to SOFTMAX_CROSS_ENTROPY, RMSE and MAE to SQUARED. EvaluationResult defines each.
+// accuracy to SOFTMAX_CROSS_ENTROPY, RMSE and MAE to SQUARED, NDCG to LOGISTIC and SQUARED.
+// EvaluationResult defines each.
 //
 // Sums over samples are taken in rank order, so the same parts give the same bits. AUC, GAUC,
-// calibration and its bins come from counts: they do not even depend on the number of ranks. AUC,
-// GAUC and normalized entropy are unset if either label is absent, calibration without positive
-// labels. Pure; O(n log n) in the number of scores.
+// NDCG, calibration and its bins come from integers: they do not even depend on the number of
+// ranks. AUC, GAUC and normalized entropy are unset if either label is absent, calibration and NDCG
+// without positive labels. Pure; O(n log n) in the number of scores.
 EvaluationResult ComputeEvaluation(const EvaluationInput& input, Loss loss);
 
 }  // namespace pawl

@@ -187,6 +187,20 @@ TEST(EvaluationMetricsTest, GaucIsTheMeanOfTheGroupsWeightedBySamples) {
   EXPECT_EQ(result.group_samples(), 14u);
 }
 
+TEST(EvaluationMetricsTest, NdcgIsTheMeanOfTheGroups) {
+  for (const Loss loss : {LOGISTIC, SQUARED}) {
+    EvaluationInput input = InputOf(Clicks(100, 3), 2);
+    EXPECT_FALSE(ComputeEvaluation(input, loss).has_ndcg());
+    input.ranks[0].ndcg_groups = 1;
+    input.ranks[0].ndcg_sum = uint64_t{1} << 32;
+    input.ranks[1].ndcg_groups = 3;
+    input.ranks[1].ndcg_sum = uint64_t{1} << 31;
+    const EvaluationResult result = ComputeEvaluation(input, loss);
+    EXPECT_EQ(result.ndcg(), 1.5 / 4);
+    EXPECT_EQ(result.ndcg_groups(), 4u);
+  }
+}
+
 TEST(EvaluationMetricsTest, LargestGroupDoesNotOverflow) {
   AucCounter counter;
   counter.Add(0, 0x7fffffffu);

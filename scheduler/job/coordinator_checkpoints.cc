@@ -119,7 +119,8 @@ void Coordinator::StartFromCheckpoint(const StoredRestore& restore, const Schedu
   StoredTables tables = state.tables();
   for (StoredTable& table : *tables.mutable_tables()) table.set_ready(false);
   tables_.Restore(tables);
-  evaluations_.Restore(state.evaluations());
+  // The evaluation of a checkpoint is the first of its job.
+  if (!options_.job.evaluation().only()) evaluations_.Restore(state.evaluations());
 }
 
 }  // namespace pawl

@@ -45,6 +45,10 @@ absl::StatusOr<std::optional<SchedulerState>> StateToResume(
 absl::Status PrepareCheckpoints(Env& env, const Startup& startup, CoordinatorOptions& options,
                                 VerifyProgress* progress) {
   if (startup.restore.empty()) {
+    if (options.job.evaluation().only()) {
+      return absl::FailedPreconditionError(
+          "evaluation.only is set, but no checkpoint is named; add --restore");
+    }
     const std::string& dir = options.job.checkpoint().dir();
     if (dir.empty()) return absl::OkStatus();
     const CheckpointStore store(env, dir);
@@ -62,7 +66,8 @@ absl::Status PrepareCheckpoints(Env& env, const Startup& startup, CoordinatorOpt
   PAWL_RETURN_IF_ERROR(Annotate(CheckFits(options.job, found->manifest), flag));
   spdlog::info("starting from checkpoint {} in {}, of step {}", found->name, found->dir,
                found->manifest.step());
-  if (const std::string warning = RestoreWarning(env, *found); !warning.empty())
+  if (const std::string warning = RestoreWarning(env, *found);
+      !warning.empty() && !options.job.evaluation().only())
     spdlog::warn("{}", warning);
   options.restore = MakeStoredRestore(*found, options.job);
   options.restore_state = std::move(found->state);

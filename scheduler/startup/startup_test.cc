@@ -85,6 +85,13 @@ TEST_F(StartupTest, JobWithAnotherStartIsNotRestored) {
   EXPECT_FALSE(Resumes());
 }
 
+TEST_F(StartupTest, EvaluationOfACheckpointNeedsOne) {
+  options_.job.mutable_evaluation()->set_only(true);
+  const absl::Status status = PrepareCheckpoints(Env::Real(), startup_, options_);
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_NE(status.message().find("--restore"), std::string::npos) << status;
+}
+
 TEST_F(StartupTest, InvalidStateNamesThePlace) {
   const auto found = StateToResume(StoredState{1, "\xff"}, options_, startup_);
   EXPECT_TRUE(absl::IsDataLoss(found.status()));

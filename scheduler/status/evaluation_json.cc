@@ -19,6 +19,7 @@ Json EvaluationJson(const EvaluationResult& result) {
     json["groups"] = result.groups();
     json["group_samples"] = result.group_samples();
   }
+  if (result.has_ndcg()) json["ndcg_groups"] = result.ndcg_groups();
   if (result.unix_ms() > 0) {
     json["time"] = static_cast<double>(result.unix_ms()) / 1000;
     json["train_s"] = JsonNumber(result.train_s());

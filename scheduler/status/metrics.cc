@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "client_lib/daemon/staleness_counts.h"
 #include "client_lib/evaluation/evaluation_scores.h"
 
 namespace pawl {
@@ -18,6 +19,19 @@ class Families {
   }
   void Counter(const std::string& name, const std::string& help, double value, Labels labels = {}) {
     Add(prometheus::MetricType::Counter, name, help, std::move(labels)).counter.value = value;
+  }
+  void Histogram(const std::string& name, const std::string& help,
+                 const StalenessHistogram& counts) {
+    auto& histogram = Add(prometheus::MetricType::Histogram, name, help, {}).histogram;
+    for (int i = 0; i < counts.counts_size(); ++i) {
+      histogram.sample_count += counts.counts(i);
+      const auto bound = static_cast<size_t>(i);
+      // The serializer adds the bucket of all values.
+      if (bound >= kStalenessBounds.size()) continue;
+      histogram.bucket.push_back(
+          {histogram.sample_count, static_cast<double>(kStalenessBounds[bound])});
+    }
+    histogram.sample_sum = static_cast<double>(counts.sum());
   }
   std::vector<prometheus::MetricFamily> Take() { return std::move(families_); }
 
@@ -144,6 +158,14 @@ void AddCurve(const GetStatusResponse& status, Families& families) {
   }
   families.Gauge("pawl_staleness_max_steps", "Largest staleness of an applied gradient.",
                  static_cast<double>(status.counters().staleness_max()));
+  families.Histogram("pawl_clock_staleness_steps",
+                     "BOUNDED and ASYNC: steps by which an answered pull was ahead of the slowest "
+                     "logical worker, for each partition that it read.",
+                     status.counters().clock_staleness());
+  families.Histogram("pawl_update_staleness_steps",
+                     "BOUNDED and ASYNC: steps of all logical workers that ended between the pull "
+                     "of a step and the application of its gradients, for each partition.",
+                     status.counters().update_staleness());
   if (status.evaluations().empty()) return;
   const EvaluationResult& latest = *status.evaluations().rbegin();
   families.Gauge("pawl_evaluation_step", "Steps before the latest evaluation.",

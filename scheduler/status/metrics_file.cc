@@ -1,5 +1,10 @@
 #include "scheduler/status/metrics_file.h"
 
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "client_lib/daemon/staleness_counts.h"
 #include "nlohmann/json.hpp"
 #include "scheduler/status/digest.h"
 #include "scheduler/status/evaluation_json.h"
@@ -7,6 +12,25 @@
 namespace pawl {
 
 using Json = nlohmann::ordered_json;
+
+namespace {
+
+// The histogram's mean, 99th percentile and counts by their upper bounds, unless it is empty.
+void AddStaleness(const char* name, const StalenessHistogram& histogram, Json& json) {
+  const std::optional<StalenessSummary> summary = SummarizeStaleness(histogram);
+  if (!summary.has_value()) return;
+  Json counts;
+  for (int i = 0; i < histogram.counts_size(); ++i) {
+    if (histogram.counts(i) == 0) continue;
+    const auto bound = static_cast<size_t>(i);
+    counts[bound < kStalenessBounds.size() ? std::to_string(kStalenessBounds[bound]) : "inf"] =
+        histogram.counts(i);
+  }
+  json[name] = {
+      {"mean", summary->mean}, {"p99", JsonNumber(summary->p99)}, {"counts", std::move(counts)}};
+}
+
+}  // namespace
 
 std::string MetricsJson(const JobReport& report) {
   const GetStatusResponse& status = report.status;
@@ -34,6 +58,8 @@ std::string MetricsJson(const JobReport& report) {
   json["pushes_deduplicated"] = status.counters().pushes_deduplicated();
   json["pushes_late"] = status.counters().pushes_late();
   json["staleness_max"] = status.counters().staleness_max();
+  AddStaleness("clock_staleness", status.counters().clock_staleness(), json);
+  AddStaleness("update_staleness", status.counters().update_staleness(), json);
   json["rows"] = status.counters().rows();
   json["parameter_bytes"] = status.counters().parameter_bytes();
   const CheckpointStatus& checkpoint = status.checkpoint();

@@ -24,6 +24,10 @@ JobReport Completed() {
   status.set_digest(0xab);
   status.mutable_counters()->set_pushes_applied(7);
   status.mutable_counters()->set_staleness_max(3);
+  // Two of 1 and one of 5 or 6.
+  StalenessHistogram& histogram = *status.mutable_counters()->mutable_clock_staleness();
+  for (const uint64_t count : {0, 2, 0, 0, 0, 0, 1}) histogram.add_counts(count);
+  histogram.set_sum(8);
   status.add_evaluations()->set_auc(0.7);
   report.evaluation = status.evaluations(0);
   return report;
@@ -41,6 +45,8 @@ TEST(MetricsFileTest, EvaluationHasItsTimeAndItsCalibration) {
   result.set_gauc(0.625);
   result.set_groups(3);
   result.set_group_samples(40);
+  result.set_ndcg(0.375);
+  result.set_ndcg_groups(5);
   CalibrationBin& bin = *result.add_calibration_bins();
   bin.set_samples(12);
   bin.set_mean_prediction(0.25);
@@ -55,6 +61,8 @@ TEST(MetricsFileTest, EvaluationHasItsTimeAndItsCalibration) {
   EXPECT_EQ(eval["gauc"], 0.625);
   EXPECT_EQ(eval["groups"], 3);
   EXPECT_EQ(eval["group_samples"], 40);
+  EXPECT_EQ(eval["ndcg"], 0.375);
+  EXPECT_EQ(eval["ndcg_groups"], 5);
   EXPECT_EQ(
       eval["calibration_bins"],
       nlohmann::json::parse(R"([{"samples": 12, "mean_prediction": 0.25, "mean_label": 0.5}])"));
@@ -77,6 +85,9 @@ TEST(MetricsFileTest, FileHoldsTheFiguresOfTheJob) {
   EXPECT_EQ(json["pushes_applied"], 7);
   EXPECT_EQ(json["pushes_deduplicated"], 0);
   EXPECT_EQ(json["staleness_max"], 3);
+  EXPECT_EQ(json["clock_staleness"]["p99"], 6);
+  EXPECT_EQ(json["clock_staleness"]["counts"], nlohmann::json::parse(R"({"1": 2, "6": 1})"));
+  EXPECT_FALSE(json.contains("update_staleness"));
   EXPECT_FALSE(json.contains("failure"));
 }
 

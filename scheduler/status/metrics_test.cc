@@ -3,6 +3,7 @@
 #include <string>
 
 #include "absl/strings/match.h"
+#include "client_lib/daemon/staleness_counts.h"
 #include "gtest/gtest.h"
 #include "prometheus/text_serializer.h"
 
@@ -119,6 +120,24 @@ TEST(MetricsTest, LatestScoresAreGauges) {
     EXPECT_TRUE(HasLine(text, line)) << line << "\n" << text;
   }
   EXPECT_FALSE(absl::StrContains(text, "score=\"rmse\"")) << text;
+}
+
+TEST(MetricsTest, StalenessHasHistograms) {
+  GetStatusResponse status;
+  StalenessCounts counts;
+  for (const uint64_t staleness : {0, 0, 2, 7, 1000}) counts.Add(staleness);
+  counts.AddTo(*status.mutable_counters()->mutable_update_staleness());
+  const std::string text = Text(status);
+  for (const char* const line :
+       {"pawl_update_staleness_steps_bucket{le=\"0\"} 2",
+        "pawl_update_staleness_steps_bucket{le=\"2\"} 3",
+        "pawl_update_staleness_steps_bucket{le=\"6\"} 3",
+        "pawl_update_staleness_steps_bucket{le=\"8\"} 4",
+        "pawl_update_staleness_steps_bucket{le=\"256\"} 4",
+        "pawl_update_staleness_steps_bucket{le=\"+Inf\"} 5", "pawl_update_staleness_steps_count 5",
+        "pawl_update_staleness_steps_sum 1009", "pawl_clock_staleness_steps_count 0"}) {
+    EXPECT_TRUE(HasLine(text, line)) << line << "\n" << text;
+  }
 }
 
 TEST(MetricsTest, DamagedCheckpointFilesAreCounted) {

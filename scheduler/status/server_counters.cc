@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "client_lib/daemon/staleness_counts.h"
+
 namespace pawl {
 
 void AddCounters(const ServerCounters& from, ServerCounters& to) {
@@ -10,6 +12,8 @@ void AddCounters(const ServerCounters& from, ServerCounters& to) {
   to.set_pushes_late(to.pushes_late() + from.pushes_late());
   to.set_requests_refused(to.requests_refused() + from.requests_refused());
   to.set_staleness_max(std::max(to.staleness_max(), from.staleness_max()));
+  AddHistogram(from.clock_staleness(), *to.mutable_clock_staleness());
+  AddHistogram(from.update_staleness(), *to.mutable_update_staleness());
   to.set_pulls_beyond_bound(to.pulls_beyond_bound() + from.pulls_beyond_bound());
   to.set_files_damaged(to.files_damaged() + from.files_damaged());
   to.set_files_repaired(to.files_repaired() + from.files_repaired());

@@ -12,7 +12,12 @@ ServerCounters AllAt(int value) {
   ServerCounters counters;
   for (int i = 0; i < ServerCounters::descriptor()->field_count(); ++i) {
     const FieldDescriptor* const field = ServerCounters::descriptor()->field(i);
-    if (field->cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE) {
+    if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
+      auto& histogram = static_cast<StalenessHistogram&>(
+          *counters.GetReflection()->MutableMessage(&counters, field));
+      for (int bound = 0; bound < 3; ++bound) histogram.add_counts(value);
+      histogram.set_sum(value);
+    } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE) {
       counters.GetReflection()->SetDouble(&counters, field, value);
     } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_UINT32) {
       counters.GetReflection()->SetUInt32(&counters, field, static_cast<uint32_t>(value));

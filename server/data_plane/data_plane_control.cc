@@ -243,6 +243,8 @@ ServerCounters DataPlane::Counters(bool may_be_old) {
     sum.set_pushes_late(sum.pushes_late() + counters.pushes_late);
     sum.set_staleness_max(std::max(sum.staleness_max(), figures.staleness_max));
     sum.set_pulls_beyond_bound(sum.pulls_beyond_bound() + figures.pulls_beyond_bound);
+    figures.clock_staleness.AddTo(*sum.mutable_clock_staleness());
+    figures.update_staleness.AddTo(*sum.mutable_update_staleness());
     sum.set_keys_pulled(sum.keys_pulled() + figures.keys_pulled);
     sum.set_keys_pushed(sum.keys_pushed() + counters.keys_pushed);
     sum.set_rows(sum.rows() + figures.rows);

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
+#include "client_lib/job/consistency.h"
 #include "server/data_plane/byte_reservation.h"
 #include "server/data_plane/data_plane.h"
 #include "server/replication/backpressure.h"
@@ -84,7 +85,7 @@ void DataPlane::Pull(IncomingMessage message, CallContext context, Reply reply) 
     reply(absl::OkStatus(), *std::move(answer));
   };
   if (!waits_for_step) return act(absl::OkStatus());
-  waiting_.ForStep(replicas, sender.step, std::move(context), std::move(act));
+  waiting_.ForPull(replicas, sender.number, sender.step, std::move(context), std::move(act));
 }
 
 absl::StatusOr<OutgoingMessage> DataPlane::AnswerPull(
@@ -119,9 +120,14 @@ absl::StatusOr<OutgoingMessage> DataPlane::AnswerPull(
       PAWL_RETURN_IF_ERROR(CheckLease(replica));
       if (replica.partition->FindTable(segment.table) == nullptr) return NoSuchTable(segment.table);
       if (sender != nullptr) {
-        replica.staleness_max = std::max(
-            replica.staleness_max, replica.partition->Staleness(sender->number, sender->step));
+        const uint64_t staleness = replica.partition->Staleness(sender->number, sender->step);
+        replica.staleness_max = std::max(replica.staleness_max, staleness);
         replica.pulls_beyond_bound += replica.partition->ExceedsBound(sender->step);
+        const bool is_counted = i > 0 && request.segments[i - 1].partition == segment.partition;
+        if (!is_counted && !IsSync(view.options.consistency.mode())) {
+          replica.clock_staleness.Add(staleness);
+          replica.pull_marks.OnPull(sender->number, sender->step);
+        }
       }
       replica.keys_pulled += segment.keys.size() / sizeof(uint64_t);
       if (lends) {

@@ -1,12 +1,14 @@
 // Pushes: checked, applied partition by partition, and acknowledged once they are committed.
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/failpoint.h"
 #include "client_lib/base/status_macros.h"
+#include "client_lib/job/consistency.h"
 #include "server/data_plane/byte_reservation.h"
 #include "server/data_plane/data_plane.h"
 #include "server/data_plane/gradient_decoder.h"
@@ -30,6 +32,16 @@ absl::Status CheckContent(const TableSchema& table, const SegmentView& segment,
   if (!segment.slots.empty()) return absl::InvalidArgumentError("a gradient has slots");
   return table.CheckGradient(segment.element_type, segment.exponent, segment.keys, segment.values,
                              segment.partition, partitions);
+}
+
+// Counts how stale a gradient is that was applied on arrival.
+void MeasureStaleness(Replica& replica, const Sender& sender) PAWL_REQUIRES(replica.mu) {
+  if (sender.kind != Sender::Kind::kLogicalWorker ||
+      IsSync(replica.partition->options().consistency.mode())) {
+    return;
+  }
+  const std::optional<uint64_t> staleness = replica.pull_marks.OnPush(sender.number, sender.step);
+  if (staleness.has_value()) replica.update_staleness.Add(*staleness);
 }
 
 }  // namespace
@@ -227,6 +239,7 @@ absl::StatusOr<bool> DataPlane::ApplyNextPartition(PushInProgress& push) {
     PAWL_RETURN_IF_ERROR(status);
     switch (outcome) {
       case PushOutcome::kAccepted:
+        if (segment.effect == APPLY_GRADIENT) MeasureStaleness(*replica, push.sender);
         push.response.set_accepted(push.response.accepted() + 1);
         break;
       case PushOutcome::kDuplicate:

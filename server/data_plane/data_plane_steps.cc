@@ -81,9 +81,13 @@ void DataPlane::EndStep(IncomingMessage message, CallContext context, Reply repl
         change.segments = end.segments;
         MutexLock lock(end.replica->mu);
         PAWL_RETURN_IF_ERROR(CheckTakesChanges(*end.replica, epoch));
-        return Change(
+        const uint64_t clock = end.replica->partition->clock(sender.number);
+        const absl::Status status = Change(
             end.replica, change, {},
             [&](Partition& partition) { return partition.EndStep(sender, end.segments); }, changes);
+        if (end.replica->partition->clock(sender.number) > clock)
+          end.replica->pull_marks.OnStepEnded();
+        return status;
       },
       std::move(context),
       [this, header, partitions, reply = std::move(reply)](absl::Status committed) mutable {

@@ -182,6 +182,8 @@ ReplicaFigures Replica::Figures() {
   figures.step = partition->CutStep();
   figures.is_primary = true;
   figures.pulls_beyond_bound = pulls_beyond_bound;
+  figures.clock_staleness = clock_staleness;
+  figures.update_staleness = update_staleness;
   return figures;
 }
 
@@ -191,6 +193,15 @@ void Replica::TakeReady(std::vector<std::shared_ptr<WaitingCall>>& ready) {
   while (step != waiting_for_step.end() && partition->CanPull(step->first))
     ready.push_back(std::move((step++)->second));
   waiting_for_step.erase(waiting_for_step.begin(), step);
+  for (auto own = waiting_for_own_step.begin(); own != waiting_for_own_step.end();) {
+    const auto& [rank, own_step] = own->first;
+    if (!partition->HasOwnSteps(rank, own_step)) {
+      ++own;
+      continue;
+    }
+    ready.push_back(std::move(own->second));
+    own = waiting_for_own_step.erase(own);
+  }
   if (waiting_for_commit.empty()) return;
   const auto committed = waiting_for_commit.upper_bound(CommitIndex());
   for (auto it = waiting_for_commit.begin(); it != committed; ++it)
@@ -200,16 +211,21 @@ void Replica::TakeReady(std::vector<std::shared_ptr<WaitingCall>>& ready) {
 
 void Replica::TakeAll(std::vector<std::shared_ptr<WaitingCall>>& all) {
   for (auto& [step, call] : waiting_for_step) all.push_back(std::move(call));
+  for (auto& [rank_and_step, call] : waiting_for_own_step) all.push_back(std::move(call));
   for (auto& [log_index, call] : waiting_for_commit) all.push_back(std::move(call));
   waiting_for_step.clear();
+  waiting_for_own_step.clear();
   waiting_for_commit.clear();
 }
 
 void Replica::DropFinished() {
-  for (auto* waiting : {&waiting_for_step, &waiting_for_commit}) {
-    for (auto it = waiting->begin(); it != waiting->end();)
-      it = it->second->finished() ? waiting->erase(it) : std::next(it);
-  }
+  const auto drop = [](auto& waiting) {
+    for (auto it = waiting.begin(); it != waiting.end();)
+      it = it->second->finished() ? waiting.erase(it) : std::next(it);
+  };
+  drop(waiting_for_step);
+  drop(waiting_for_own_step);
+  drop(waiting_for_commit);
 }
 
 void TakeCutIfDue(const std::shared_ptr<Replica>& replica) {

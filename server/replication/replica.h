@@ -16,6 +16,8 @@
 #include "absl/status/status.h"
 #include "client_lib/base/clock.h"
 #include "client_lib/base/mutex.h"
+#include "client_lib/daemon/pull_marks.h"
+#include "client_lib/daemon/staleness_counts.h"
 #include "server/replication/backpressure.h"
 #include "server/replication/follower.h"
 #include "server/replication/replication_stream.h"
@@ -41,6 +43,8 @@ struct ReplicaFigures {
   uint64_t durable_index = 0;
   uint64_t retained_bytes = 0;
   uint64_t pulls_beyond_bound = 0;
+  StalenessCounts clock_staleness;
+  StalenessCounts update_staleness;
 };
 
 enum class ReplicaRole {
@@ -111,6 +115,10 @@ struct Replica {
 
   // By the step they wait for (Partition::CanPull).
   absl::btree_multimap<uint64_t, std::shared_ptr<WaitingCall>> waiting_for_step PAWL_GUARDED_BY(mu);
+  // Pulls that wait for the end of their rank's previous step (Partition::HasOwnSteps), by rank and
+  // step; at most a few for each rank.
+  absl::btree_multimap<std::pair<uint32_t, uint64_t>, std::shared_ptr<WaitingCall>>
+      waiting_for_own_step PAWL_GUARDED_BY(mu);
   // By the log index that must be committed.
   absl::btree_multimap<uint64_t, std::shared_ptr<WaitingCall>> waiting_for_commit
       PAWL_GUARDED_BY(mu);
@@ -118,6 +126,10 @@ struct Replica {
   // Counters that are not part of the partition's state.
   uint64_t pushes_deduplicated PAWL_GUARDED_BY(mu) = 0;
   uint64_t staleness_max PAWL_GUARDED_BY(mu) = 0;
+  // BOUNDED and ASYNC; see ServerCounters.
+  StalenessCounts clock_staleness PAWL_GUARDED_BY(mu);
+  StalenessCounts update_staleness PAWL_GUARDED_BY(mu);
+  PullMarks pull_marks PAWL_GUARDED_BY(mu);
   uint64_t keys_pulled PAWL_GUARDED_BY(mu) = 0;
   // Partition::ExceedsBound.
   uint64_t pulls_beyond_bound PAWL_GUARDED_BY(mu) = 0;

@@ -24,22 +24,33 @@ bool WaitingCalls::Register(const std::shared_ptr<WaitingCall>& call) {
   return false;
 }
 
-void WaitingCalls::ForStep(const std::vector<std::shared_ptr<Replica>>& replicas, uint64_t step,
-                           CallContext context, Resume resume) {
+void WaitingCalls::ForPull(const std::vector<std::shared_ptr<Replica>>& replicas,
+                           std::optional<uint32_t> rank, uint64_t step, CallContext context,
+                           Resume resume) {
+  const auto lacks_own_step = [&](const Partition& partition) {
+    return rank.has_value() && !partition.HasOwnSteps(*rank, step);
+  };
   bool waits = false;
   for (const auto& replica : replicas) {
     MutexLock lock(replica->mu);
     // `resume` itself finds out that a partition has moved away.
-    waits = waits || (replica->HasDataAsPrimary() && !replica->partition->CanPull(step));
+    waits = waits || (replica->HasDataAsPrimary() &&
+                      (!replica->partition->CanPull(step) || lacks_own_step(*replica->partition)));
   }
   if (!waits) return resume(absl::OkStatus());
   const auto call = std::make_shared<WaitingCall>(std::move(context), std::move(resume));
   if (!Register(call)) return;
   for (const auto& replica : replicas) {
     MutexLock lock(replica->mu);
-    if (!replica->HasDataAsPrimary() || replica->partition->CanPull(step)) continue;
-    call->Add();
-    replica->waiting_for_step.emplace(step, call);
+    if (!replica->HasDataAsPrimary()) continue;
+    if (!replica->partition->CanPull(step)) {
+      call->Add();
+      replica->waiting_for_step.emplace(step, call);
+    }
+    if (lacks_own_step(*replica->partition)) {
+      call->Add();
+      replica->waiting_for_own_step.emplace(std::pair(*rank, step), call);
+    }
   }
   if (call->Release()) call->Resume(absl::OkStatus());
 }

@@ -8,6 +8,7 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -78,7 +79,13 @@ class WaitingCalls {
   // Runs `resume` once all `replicas` can answer a pull for `step`, or with an error:
   // FAILED_PRECONDITION with the new routing if one of them is no longer a primary.
   void ForStep(const std::vector<std::shared_ptr<Replica>>& replicas, uint64_t step,
-               CallContext context, Resume resume);
+               CallContext context, Resume resume) {
+    ForPull(replicas, std::nullopt, step, std::move(context), std::move(resume));
+  }
+  // The same for a pull of logical worker `rank`, which also waits for that one's own steps
+  // (Consistency.read_my_writes).
+  void ForPull(const std::vector<std::shared_ptr<Replica>>& replicas, std::optional<uint32_t> rank,
+               uint64_t step, CallContext context, Resume resume);
   // The same once all changes of primaries are committed.
   void ForCommit(const std::vector<ChangeMark>& changes, CallContext context, Resume resume);
   // The same once all changes of backups and learners are durable here. Replicas whose role has

@@ -303,10 +303,17 @@ PushOutcome Partition::Accept(const Sender& sender, uint64_t ordinal, uint32_t t
                   [this](uint32_t rank) { return HasEnded(rank); });
   } else {
     counters_.keys_pushed += gradient.keys.size() / sizeof(uint64_t);
-    part.Apply(is_worker ? sender.step : min_clock_, 1.0f, gradient);
+    part.Apply(is_worker ? sender.step : min_clock_,
+               is_worker ? StalenessFactor(sender.step) : 1.0f, gradient);
   }
   ++counters_.pushes_applied;
   return PushOutcome::kAccepted;
+}
+
+float Partition::StalenessFactor(uint64_t step) const {
+  if (!options_.consistency.staleness_aware() || clocks_.empty()) return 1.0f;
+  const uint64_t fastest = clocks_.rbegin()->first;
+  return fastest > step ? 1.0f / static_cast<float>(fastest - step) : 1.0f;
 }
 
 absl::Status Partition::CheckEndStep(const Sender& sender, std::optional<uint64_t> segments) const {

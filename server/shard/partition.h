@@ -175,6 +175,11 @@ class Partition {
 
   // Whether a pull of a logical worker for `step` can be answered now. Once true, it stays true.
   bool CanPull(uint64_t step) const;
+  // Consistency.read_my_writes: whether that logical worker's own earlier steps have ended here.
+  // True without it. Once true, it stays true. REQUIRES: there is such a rank.
+  bool HasOwnSteps(uint32_t rank, uint64_t step) const {
+    return !options_.consistency.read_my_writes() || workers_[rank].clock >= step;
+  }
   // Pull writes the weights of a sparse table's `keys` to `out`; Lend lends the blocks of a dense
   // table; both in the order of the keys. REQUIRES: the table exists and CheckKeys has accepted the
   // keys.
@@ -255,6 +260,9 @@ class Partition {
   absl::Status CheckRows(uint32_t table, const ByteView& keys) const;
   // Whether the sender, whose push is new, may assign.
   absl::Status CheckMayAssign(const Sender& sender) const;
+  // Consistency.staleness_aware: the factor of a gradient of that step of a logical worker. A
+  // function of the clocks, so that replicas and a replay of the log compute the same.
+  float StalenessFactor(uint64_t step) const;
   // Records a push that LookUp has found new.
   void TakeOrdinal(const Sender& sender, uint64_t ordinal);
   PushOutcome Accept(const Sender& sender, uint64_t ordinal, uint32_t table, Gradient gradient);

@@ -188,6 +188,43 @@ TEST(Partition, AsyncAppliesAtOnceWithoutWaiting) {
   EXPECT_TRUE(partition.CanPull(1000));
 }
 
+TEST(Partition, ReadMyWritesNeedsTheEndOfTheRanksOwnStep) {
+  PartitionOptions options = Options(BOUNDED, 2, /*staleness=*/2);
+  EXPECT_TRUE(MakePartition(options).HasOwnSteps(0, 1)) << "not asked for";
+  options.consistency.set_read_my_writes(true);
+  Partition partition = MakePartition(options);
+  EXPECT_TRUE(partition.HasOwnSteps(0, 0));
+  EXPECT_FALSE(partition.HasOwnSteps(0, 1));
+  ASSERT_TRUE(partition.EndStep(Worker(1, 0), std::nullopt).ok());
+  EXPECT_FALSE(partition.HasOwnSteps(0, 1));
+  ASSERT_TRUE(partition.EndStep(Worker(0, 0), std::nullopt).ok());
+  EXPECT_TRUE(partition.HasOwnSteps(0, 1));
+  EXPECT_FALSE(partition.HasOwnSteps(0, 2));
+}
+
+TEST(Partition, StalenessAwareDividesByTheLeadOfTheFastestWorker) {
+  PartitionOptions options = Options(ASYNC, 3);
+  options.consistency.set_staleness_aware(true);
+  Partition partition = MakePartition(options);
+  for (uint64_t step = 0; step < 4; ++step)
+    ASSERT_TRUE(partition.EndStep(Worker(2, step), std::nullopt).ok());
+  ASSERT_TRUE(partition.EndStep(Worker(1, 0), std::nullopt).ok());
+  // Rank 0 is 4 steps behind, rank 1 is 3 behind, and rank 2 is the fastest.
+  ASSERT_TRUE(partition.Push(Worker(0, 0), 0, kRows, MakeGradient({5}, {1, 2})).ok());
+  EXPECT_EQ(Row(partition, 5), (Floats{9.75f, 9.5f}));
+  ASSERT_TRUE(partition.Push(Worker(1, 1), 0, kRows, MakeGradient({6}, {3, 6})).ok());
+  EXPECT_EQ(Row(partition, 6), (Floats{10 - (1.0f / 3) * 3, 10 - (1.0f / 3) * 6}));
+  ASSERT_TRUE(partition.Push(Worker(2, 4), 0, kRows, MakeGradient({7}, {1, 2})).ok());
+  EXPECT_EQ(Row(partition, 7), (Floats{9, 8}));
+  // Clients have no clock.
+  ASSERT_TRUE(partition.Push(Client(3), 0, kRows, MakeGradient({8}, {1, 2})).ok());
+  EXPECT_EQ(Row(partition, 8), (Floats{9, 8}));
+  // Without the fastest, rank 1 leads by one step.
+  ASSERT_TRUE(partition.Release(2, 1).ok());
+  ASSERT_TRUE(partition.Push(Worker(0, 0), 1, kRows, MakeGradient({9}, {1, 2})).ok());
+  EXPECT_EQ(Row(partition, 9), (Floats{9, 8}));
+}
+
 TEST(Partition, BackupWorkersCloseTheStepWithoutTheStraggler) {
   Partition partition = MakePartition(Options(SYNC, 3, 0, /*backup=*/1));
   ASSERT_TRUE(

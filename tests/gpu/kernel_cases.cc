@@ -191,15 +191,18 @@ absl::Status AddLossCases(size_t samples, size_t classes, Maker& maker,
   double* const loss = reinterpret_cast<double*>(sum.data);
   const std::string shape = absl::StrCat(samples, " samples");
   cases.push_back({"LogisticLoss", shape, 3 * kFloat * samples, 0, [=](Stream& s) {
-                     s.LogisticLoss(samples, logits.data, labels.data, 1, gradients.data, loss);
+                     s.LogisticLoss(samples, logits.data, labels.data, /*weights=*/nullptr, 1,
+                                    gradients.data, loss);
                    }});
   cases.push_back({"SquaredLoss", shape, 3 * kFloat * samples, 0, [=](Stream& s) {
-                     s.SquaredLoss(samples, logits.data, labels.data, 1, gradients.data, loss);
+                     s.SquaredLoss(samples, logits.data, labels.data, /*weights=*/nullptr, 1,
+                                   gradients.data, loss);
                    }});
   PAWL_ASSIGN_OR_RETURN(const Matrix zeros, maker.Zeros(samples, 1));
   cases.push_back({"SoftmaxLoss", absl::StrCat(samples, " samples, ", classes, " classes"),
-                   kFloat * (2.0 * samples * classes + samples), 0,
-                   [=](Stream& s) { s.SoftmaxLoss(logits, zeros.data, 1, gradients, loss); }});
+                   kFloat * (2.0 * samples * classes + samples), 0, [=](Stream& s) {
+                     s.SoftmaxLoss(logits, zeros.data, /*weights=*/nullptr, 1, gradients, loss);
+                   }});
   return absl::OkStatus();
 }
 

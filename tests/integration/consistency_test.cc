@@ -93,6 +93,28 @@ TEST_F(ConsistencyTest, AsyncDoesNotWait) {
   EXPECT_GT((*cluster->Metrics())["staleness_max"], kSteps / 4);
 }
 
+// The only rank sends each pull before it pushes the step before.
+TEST_F(ConsistencyTest, GradientsMissTheRanksOwnStepUnlessPullsWaitForIt) {
+  for (const char* const mode : {"mode: ASYNC", "mode: BOUNDED staleness: 4"}) {
+    SCOPED_TRACE(mode);
+    for (const bool reads_own : {false, true}) {
+      ProcessCluster* const cluster = StartWithStraggler(
+          absl::StrCat(mode, reads_own ? " read_my_writes: true" : ""), 1, /*delay_ms=*/2);
+      ASSERT_NE(cluster, nullptr);
+      const absl::Status ended = cluster->WaitForSuccess(kTimeout);
+      ASSERT_TRUE(ended.ok()) << ended;
+      const auto metrics = cluster->Metrics();
+      ASSERT_TRUE(metrics.ok() && metrics->contains("update_staleness")) << *metrics;
+      const double mean = (*metrics)["update_staleness"]["mean"];
+      if (reads_own) {
+        EXPECT_EQ(mean, 0) << *metrics;
+      } else {
+        EXPECT_GT(mean, 0.5) << *metrics;
+      }
+    }
+  }
+}
+
 TEST_F(ConsistencyTest, SyncWaitsForTheSlowest) {
   ProcessCluster* const cluster = StartWithStraggler("mode: SYNC", 2, 20);
   ASSERT_NE(cluster, nullptr);

@@ -54,15 +54,6 @@ struct DataShape {
   uint32_t label_count = 1;
 };
 
-// The category of the sample's first entry in the field: the group to which the sample belongs. 0
-// without an entry.
-inline uint64_t GroupOf(const Batch& batch, uint32_t sample, FieldLayout::Place field) {
-  const FieldSet& set = batch.field_sets[field.field_set];
-  const size_t place = size_t{sample} * set.field_count + field.index;
-  const uint32_t entry = set.field_begin[place];
-  return entry == set.field_begin[place + 1] ? 0 : batch.keys[set.key_set][set.entry_key[entry]];
-}
-
 // Returns INVALID_ARGUMENT, naming the member, if the batch does not have this shape and layout or
 // its lists are inconsistent or out of range. Does not check labels.
 absl::Status CheckBatch(const Batch& batch, const DataShape& shape, const FieldLayout& layout);

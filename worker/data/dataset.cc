@@ -94,15 +94,17 @@ std::unique_ptr<RankBatches> Dataset::OpenRank(const Sampler& sampler, uint32_t 
   return std::make_unique<MemoryRankBatches>(store_, sampler, rank, lookup);
 }
 
-std::vector<uint64_t> Dataset::SamplesOfGroups(uint32_t field, uint32_t rank,
+uint64_t Dataset::GroupOf(uint64_t sample, const GroupKey& key) const {
+  if (key.is_query_id) return store_.query_ids.empty() ? 0 : store_.query_ids[sample];
+  const SampleRange entries = store_.EntriesOf(sample, key.field);
+  return entries.size() == 0 ? 0 : store_.keys()[store_.entries[entries.begin]];
+}
+
+std::vector<uint64_t> Dataset::SamplesOfGroups(const GroupKey& key, uint32_t rank,
                                                uint32_t ranks) const {
-  const auto group_of = [&](uint64_t sample) -> uint64_t {
-    const SampleRange entries = store_.EntriesOf(sample, field);
-    return entries.size() == 0 ? 0 : store_.keys()[store_.entries[entries.begin]];
-  };
   std::vector<uint64_t> samples;
   for (uint64_t sample = 0; sample < size(); ++sample) {
-    if (Mix64(group_of(sample)) % ranks == rank) samples.push_back(sample);
+    if (Mix64(GroupOf(sample, key)) % ranks == rank) samples.push_back(sample);
   }
   return samples;
 }

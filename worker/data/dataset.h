@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "client_lib/job/group_field.h"
 #include "proto/job.pb.h"
 #include "worker/data/batch.h"
 #include "worker/data/readers/sample_reader.h"
@@ -67,9 +68,12 @@ class Dataset final : public TrainingData {
                                         const FieldLookup& lookup) const override;
   // The malformed samples that were skipped.
   const BadSamples& bad_samples() const { return bad_samples_; }
-  // The samples that `rank` of `ranks` evaluates if all samples of a group (GroupOf in batch.h) go
-  // to one rank, ascending. A function of the data alone. REQUIRES: field < shape().field_count.
-  std::vector<uint64_t> SamplesOfGroups(uint32_t field, uint32_t rank, uint32_t ranks) const;
+  // The group of a sample: its query id, or its first category in the field; 0 without one.
+  // REQUIRES: key.field < shape().field_count, unless key.is_query_id.
+  uint64_t GroupOf(uint64_t sample, const GroupKey& key) const;
+  // The samples that `rank` of `ranks` evaluates if all samples of a group go to one rank,
+  // ascending. A function of the data alone. REQUIRES: as for GroupOf.
+  std::vector<uint64_t> SamplesOfGroups(const GroupKey& key, uint32_t rank, uint32_t ranks) const;
   uint64_t memory_bytes() const { return store_.memory_bytes(); }
 
  private:

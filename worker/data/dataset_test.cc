@@ -212,16 +212,17 @@ TEST(DatasetTest, SamplesOfAGroupGoToOneRank) {
   ASSERT_TRUE(dataset.ok()) << dataset.status();
   std::map<uint64_t, std::set<uint32_t>> ranks_of_group;
   std::vector<uint64_t> all;
-  BatchAssembler assembler((*dataset)->store());
+  const GroupKey key = {.field = 1};
   for (uint32_t rank = 0; rank < 3; ++rank) {
-    const std::vector<uint64_t> samples = (*dataset)->SamplesOfGroups(1, rank, 3);
+    const std::vector<uint64_t> samples = (*dataset)->SamplesOfGroups(key, rank, 3);
     EXPECT_TRUE(std::is_sorted(samples.begin(), samples.end()));
     EXPECT_FALSE(samples.empty());
     all.insert(all.end(), samples.begin(), samples.end());
-    Batch batch;
-    ASSERT_TRUE(assembler.Assemble(samples, &batch).ok());
-    for (uint32_t s = 0; s < batch.samples; ++s)
-      ranks_of_group[GroupOf(batch, s, {0, 1})].insert(rank);
+    for (const uint64_t s : samples) {
+      const uint64_t group = (*dataset)->GroupOf(s, key);
+      EXPECT_EQ(group, s % 11 == 0 ? 0 : 100 + s % 23) << s;
+      ranks_of_group[group].insert(rank);
+    }
   }
   std::sort(all.begin(), all.end());
   ASSERT_EQ(all.size(), 300u);
@@ -229,6 +230,22 @@ TEST(DatasetTest, SamplesOfAGroupGoToOneRank) {
   EXPECT_EQ(ranks_of_group.size(), 24u) << "23 categories, and the samples without one";
   EXPECT_EQ(ranks_of_group.count(0), 1u);
   for (const auto& [group, ranks] : ranks_of_group) EXPECT_EQ(ranks.size(), 1u) << group;
+}
+
+TEST(DatasetTest, QueryIdsAreGroups) {
+  // The first file has none, and a line of the second one has none.
+  const auto dataset = Dataset::Load(
+      Libsvm(1), {Write("plain.libsvm", "1 5:1\n0 6:1\n"),
+                  Write("queries.libsvm", "1 qid:7 5:1\n0 5:1\n1 qid:18446744073709551615 5:1\n")});
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  const GroupKey key = {.is_query_id = true};
+  std::vector<uint64_t> groups;
+  for (uint64_t s = 0; s < 5; ++s) groups.push_back((*dataset)->GroupOf(s, key));
+  EXPECT_EQ(groups, (std::vector<uint64_t>{0, 0, 7, 0, UINT64_MAX}));
+  EXPECT_EQ((*dataset)->SamplesOfGroups(key, 0, 1).size(), 5u);
+  const auto without = Dataset::Load(Libsvm(1), Write("plain.libsvm", "1 5:1\n"));
+  ASSERT_TRUE(without.ok());
+  EXPECT_EQ((*without)->GroupOf(0, key), 0u);
 }
 
 TEST(DatasetTest, LabelsAreSummarized) {

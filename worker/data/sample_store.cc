@@ -17,9 +17,9 @@ uint64_t Bytes(const std::vector<T>& vector) {
 
 uint64_t SampleStore::memory_bytes() const {
   constexpr uint64_t kSlotBytes = sizeof(std::pair<uint64_t, uint32_t>) + 1;  // plus a control byte
-  return Bytes(labels) + Bytes(sample_weights) + Bytes(numerics) + Bytes(pixels) + Bytes(entries) +
-         Bytes(entry_keys) + Bytes(sample_begin) + Bytes(field_counts) + Bytes(weights) +
-         Bytes(keys_) + numbers_.capacity() * kSlotBytes;
+  return Bytes(labels) + Bytes(sample_weights) + Bytes(query_ids) + Bytes(numerics) +
+         Bytes(pixels) + Bytes(entries) + Bytes(entry_keys) + Bytes(sample_begin) +
+         Bytes(field_counts) + Bytes(weights) + Bytes(keys_) + numbers_.capacity() * kSlotBytes;
 }
 
 absl::Status SampleStore::CheckLimits(absl::string_view file) const {
@@ -69,6 +69,7 @@ SampleRange SampleStore::EntriesOf(uint64_t sample, uint32_t field) const {
 void SampleStore::Clear() {
   labels.clear();
   sample_weights.clear();
+  query_ids.clear();
   numerics.clear();
   pixels.clear();
   entries.clear();
@@ -84,6 +85,7 @@ void SampleStore::Finish() {
   numbers_ = {};
   labels.shrink_to_fit();
   sample_weights.shrink_to_fit();
+  query_ids.shrink_to_fit();
   numerics.shrink_to_fit();
   pixels.shrink_to_fit();
   entries.shrink_to_fit();

@@ -80,6 +80,7 @@ class SampleStore {
   DataShape shape;
   std::vector<float> labels;          // [size(), label_count]
   std::vector<float> sample_weights;  // [size()]; empty: all are 1
+  std::vector<uint64_t> query_ids;    // [size()]; empty: all are 0
   std::vector<float> numerics;        // [size(), numeric_count]
   std::vector<uint8_t> pixels;        // [size(), numeric_count], in 1/255
   std::vector<uint32_t> entries;      // interned

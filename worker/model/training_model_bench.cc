@@ -77,7 +77,7 @@ void Measure(const std::string& name, const std::string& spec, const DataShape& 
     if (run >= 0) all_s += s;
   }
   std::printf("%-78s %6zu keys  %8.3f ms  %8.1f thousand samples/s  %7.1f MiB\n", name.c_str(),
-              batch, best_s * 1e3, kSamples / best_s / 1e3,
+              batch.keys[0].size(), best_s * 1e3, kSamples / best_s / 1e3,
               static_cast<double>((*model)->peak_bytes()) / (1 << 20));
 }
 

@@ -276,32 +276,32 @@ TEST_P(TrainingModelTest, PredictionsMatchTheReference) {
   Predictions predictions;
   ASSERT_TRUE(model_->Predict(batch, parameters.spans(), &predictions).ok());
   EvaluationSums expected;
-  const double loss =
-      ReferenceLossSum(job_.model(), test_case().loss, model_->layout(), batch, reference);
-  (test_case().loss == SQUARED ? expected.squared_error_sum : expected.logloss_sum) =
-      test_case().loss == SQUARED ? 2 * loss : loss;
   for (uint32_t s = 0; s < batch.samples; ++s) {
+    const float label = batch.labels[s * batch.label_count];
     const std::vector<double> outputs =
         ReferenceOutputs(job_.model(), model_->layout(), batch, reference, s);
     switch (test_case().loss) {
       case LOGISTIC:
         EXPECT_NEAR(predictions.scores[s], outputs[0], 1e-5);
         EXPECT_NEAR(predictions.probabilities[s], 1 / (1 + std::exp(-outputs[0])), 1e-6);
-        expected.correct += (outputs[0] > 0) == (batch.labels[s] == 1);
+        expected.correct += (outputs[0] > 0) == (label == 1);
+        expected.logloss_sum += std::log1p(std::exp(label == 1 ? -outputs[0] : outputs[0]));
         break;
       case SQUARED:
         EXPECT_NEAR(predictions.scores[s], outputs[0], 1e-5);
+        expected.squared_error_sum += (outputs[0] - label) * (outputs[0] - label);
         break;
       default: {
         const size_t best = std::max_element(outputs.begin(), outputs.end()) - outputs.begin();
         EXPECT_EQ(predictions.scores[s], best);
-        expected.correct += best == batch.labels[s];
+        expected.correct += best == label;
         double normalizer = 0;
         for (const double output : outputs) normalizer += std::exp(output);
         for (size_t c = 0; c < outputs.size(); ++c) {
           EXPECT_NEAR(predictions.probabilities[s * outputs.size() + c],
                       std::exp(outputs[c]) / normalizer, 1e-6);
         }
+        expected.logloss_sum += std::log(normalizer) - outputs[static_cast<size_t>(label)];
       }
     }
   }
@@ -388,7 +388,7 @@ TEST_P(TrainingModelTest, SinkGetsEachTableOnceWhenItIsFinal) {
   parameters.Randomize(0.4f, random_);
   TableValues gradients(*model_, batch, 0), seen = gradients;
   std::vector<int> calls(model_->tables().size());
-  std::vector<std::string> layers;
+  std::vector<size_t> layers;
   ASSERT_TRUE(model_
                   ->ComputeGradients(batch, parameters.spans(), 1, gradients.mutable_spans(),
                                      {.sink =
@@ -398,12 +398,12 @@ TEST_P(TrainingModelTest, SinkGetsEachTableOnceWhenItIsFinal) {
                                             const std::string& name =
                                                 model_->tables()[table].name();
                                             if (absl::EndsWith(name, "/weight"))
-                                              layers.push_back(name);
+                                              layers.push_back(table);
                                           }})
                   .ok());
   EXPECT_EQ(calls, std::vector<int>(calls.size(), 1));
   EXPECT_TRUE(seen == gradients);
-  // "bottom" sorts before "mlp" and "top", and layer 0 before layer 1.
+  // The last layers come first.
   EXPECT_TRUE(std::is_sorted(layers.rbegin(), layers.rend()));
 }
 
@@ -453,13 +453,18 @@ TEST_P(TrainingModelTest, TablesHaveTheirShapesInitializersAndOptimizers) {
   job.mutable_sparse_optimizer()->mutable_adagrad()->set_learning_rate(0.5f);
   const auto model = TrainingModel::Create(job, test_case().shape, *device_);
   for (const TableSpec& table : (*model)->tables()) {
-    const bool is_weight = absl::EndsWith(table.name(), "/weight");
+    const bool is_weight =
+        absl::EndsWith(table.name(), "/weight") ||
+        (absl::StartsWith(table.name(), "cross/") && !absl::EndsWith(table.name(), "/bias"));
     if (table.kind() == SPARSE) {
       EXPECT_TRUE(table.optimizer().has_adagrad());
-      EXPECT_EQ(table.initializer().has_normal(), table.name() == "embedding");
-      if (table.name() == "embedding") {
+      const bool has_vectors =
+          absl::StartsWith(table.name(), "embedding") && !absl::EndsWith(table.name(), "/linear");
+      EXPECT_EQ(table.initializer().has_normal(), has_vectors);
+      if (has_vectors) {
         EXPECT_EQ(table.initializer().normal().stddev(), 0.01f);
-        const bool has_weight = !job.model().has_dlrm();
+        const bool has_weight = !job.model().has_dlrm() && !job.model().has_dcn() &&
+                                !job.model().has_mmoe() && !job.model().has_din();
         EXPECT_EQ(table.initializer().zero_from(), has_weight ? table.row_width() - 1 : 0);
       }
       EXPECT_GE(table.row_width(), 1u);
@@ -642,7 +647,11 @@ TEST_F(TrainingModelBatchTest, BatchesThatDoNotFitAreRefused) {
     const std::string refusal = Refusal(fm_, change);
     EXPECT_TRUE(absl::StartsWith(refusal, prefix)) << refusal;
   };
-  expect("batch:", [](Batch& batch) { ++batch.field_sets[0].field_count; });
+  expect("batch:", [](Batch& batch) { ++batch.numeric_count; });
+  expect("batch.field_sets:", [](Batch& batch) { ++batch.field_sets[0].field_count; });
+  expect("batch.field_sets:", [](Batch& batch) { batch.field_sets.emplace_back(); });
+  expect("batch.keys:", [](Batch& batch) { batch.keys.emplace_back(); });
+  expect("batch.weights:", [](Batch& batch) { batch.weights = {1}; });
   expect("batch.labels:", [](Batch& batch) { batch.labels.pop_back(); });
   expect("batch.numerics:", [](Batch& batch) { batch.numerics.push_back(0); });
   expect("batch.field_begin:", [](Batch& batch) { batch.field_sets[0].field_begin.pop_back(); });
@@ -651,6 +660,25 @@ TEST_F(TrainingModelBatchTest, BatchesThatDoNotFitAreRefused) {
   expect("batch.entry_value:", [](Batch& batch) { batch.field_sets[0].entry_value.pop_back(); });
   expect("batch.entry_key[3]:",
          [](Batch& batch) { batch.field_sets[0].entry_key[3] = batch.keys[0].size(); });
+}
+
+TEST_F(TrainingModelCreateTest, FeaturesHaveTheirOwnWidthNoiseAndOptimizer) {
+  Job job = JobOf(
+      "wide_deep { dim: 4 init_stddev: 0.5 } features { table: 'a' columns: '1' dim: 2 "
+      "init_stddev: 0.25 optimizer { adam { learning_rate: 1 } } }");
+  const auto model = TrainingModel::Create(job, {0, 2}, device_).value();
+  ASSERT_EQ(model->tables()[0].name(), "embedding");
+  EXPECT_EQ(model->tables()[0].row_width(), 5u);
+  EXPECT_EQ(model->tables()[0].initializer().normal().stddev(), 0.5f);
+  EXPECT_TRUE(model->tables()[0].optimizer().has_sgd());
+  ASSERT_EQ(model->tables()[1].name(), "embedding/a");
+  EXPECT_EQ(model->tables()[1].row_width(), 3u);
+  EXPECT_EQ(model->tables()[1].initializer().normal().stddev(), 0.25f);
+  EXPECT_TRUE(model->tables()[1].optimizer().has_adam());
+  EXPECT_NE(model->key_set(0), model->key_set(1));
+  EXPECT_TRUE(absl::StartsWith(
+      Refusal("deepfm { dim: 4 } features { table: 'a' columns: '1' dim: 2 }", {0, 2}),
+      "model.features: the table embedding/a has dim 2"));
 }
 
 TEST_F(TrainingModelBatchTest, LabelsThatTheLossRejectsAreRefused) {

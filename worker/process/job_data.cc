@@ -1,6 +1,7 @@
 #include "worker/process/job_data.h"
 
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "client_lib/job/data_files.h"
 #include "spdlog/spdlog.h"
 #include "worker/model/loss_function.h"
+#include "worker/train/ndcg.h"
 
 namespace pawl {
 namespace {
@@ -24,13 +26,42 @@ std::string Describe(const std::vector<std::string>& files) {
 
 // Refuses labels that the loss does not accept, before training starts. `field` is the field of the
 // job file.
-absl::Status CheckLabels(const Job& job, const LabelSummary& labels, absl::string_view field,
-                         const std::vector<std::string>& files) {
-  PAWL_ASSIGN_OR_RETURN(
-      const LossFunction loss,
-      LossFunction::Create(job.model(), std::max(job.model().mlp().classes(), 1u)));
+absl::Status CheckLabels(const Job& job, const DataShape& shape, const LabelSummary& labels,
+                         absl::string_view field, const std::vector<std::string>& files) {
+  const uint32_t outputs =
+      job.model().has_mmoe() ? shape.label_count : std::max(job.model().mlp().classes(), 1u);
+  PAWL_ASSIGN_OR_RETURN(const LossFunction loss,
+                        LossFunction::Create(job.model(), shape.label_count, outputs));
   return loss.CheckLabels(labels, absl::StrCat(field, ": the labels of ", Describe(files)));
 }
+
+// With squared loss the labels of groups are relevances.
+absl::Status CheckRelevances(const Job& job, const LabelSummary& labels,
+                             const std::vector<std::string>& files) {
+  if (job.evaluation().group_by().empty() || job.model().loss() != SQUARED ||
+      (labels.min >= 0 && labels.max <= kMaxRelevance)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "evaluation.group_by: the labels of ", Describe(files), " are ", labels.min, " to ",
+      labels.max, "; as relevances for NDCG they must be 0 to ", kMaxRelevance));
+}
+
+// With evaluation.only: the data that is evaluated stands in for the training data.
+class EvaluatedData final : public TrainingData {
+ public:
+  explicit EvaluatedData(const Dataset& eval) : eval_(eval) {}
+
+  uint64_t size() const override { return eval_.size(); }
+  const DataShape& shape() const override { return eval_.shape(); }
+  std::unique_ptr<RankBatches> OpenRank(const Sampler& sampler, uint32_t rank, uint64_t end_step,
+                                        const FieldLookup& lookup) const override {
+    return eval_.OpenRank(sampler, rank, end_step, lookup);
+  }
+
+ private:
+  const Dataset& eval_;
+};
 
 void LogBadSamples(const BadSamples& bad) {
   if (bad.count() == 0) return;
@@ -39,11 +70,27 @@ void LogBadSamples(const BadSamples& bad) {
   for (const std::string& example : bad.shown()) spdlog::warn("  {}", example);
 }
 
+absl::StatusOr<JobData> LoadEvaluatedData(const Job& job, const JobDataOptions& options) {
+  PAWL_ASSIGN_OR_RETURN(const std::vector<std::string> files,
+                        ExpandDataFiles("data.eval", job.data().eval(), job.data().format()));
+  JobData data;
+  PAWL_ASSIGN_OR_RETURN(data.eval,
+                        Dataset::Load(job.data(), files, {.max_bytes = options.max_bytes}));
+  PAWL_RETURN_IF_ERROR(
+      CheckLabels(job, data.eval->shape(), data.eval->labels(), "data.eval", files));
+  PAWL_RETURN_IF_ERROR(CheckRelevances(job, data.eval->labels(), files));
+  data.train = std::make_unique<EvaluatedData>(*data.eval);
+  spdlog::info("read {} evaluation samples; this job trains nothing (evaluation.only)",
+               data.eval->size());
+  return data;
+}
+
 }  // namespace
 
 absl::StatusOr<JobData> LoadJobData(const Job& job, const JobDataOptions& options) {
   const MonotonicTime begin = Clock::Real().Now();
   const Data& spec = job.data();
+  if (job.evaluation().only()) return LoadEvaluatedData(job, options);
   JobData data;
   PAWL_ASSIGN_OR_RETURN(const std::vector<std::string> files,
                         ExpandDataFiles("data.train", spec.train(), spec.format()));
@@ -55,7 +102,8 @@ absl::StatusOr<JobData> LoadJobData(const Job& job, const JobDataOptions& option
     streaming.max_rank_bytes = options.max_rank_bytes;
     streaming.index.dir = options.index_dir;
     PAWL_ASSIGN_OR_RETURN(auto streamed, StreamedData::Open(spec, files, streaming));
-    PAWL_RETURN_IF_ERROR(CheckLabels(job, streamed->labels(), "data.train", files));
+    PAWL_RETURN_IF_ERROR(
+        CheckLabels(job, streamed->shape(), streamed->labels(), "data.train", files));
     LogBadSamples(streamed->bad_samples());
     streamed_data = streamed.get();
     data.streamed = streamed_data;
@@ -64,7 +112,7 @@ absl::StatusOr<JobData> LoadJobData(const Job& job, const JobDataOptions& option
     PAWL_ASSIGN_OR_RETURN(auto memory, Dataset::Load(spec, files,
                                                      {.max_bytes = options.max_bytes,
                                                       .max_bad_samples = spec.max_bad_samples()}));
-    PAWL_RETURN_IF_ERROR(CheckLabels(job, memory->labels(), "data.train", files));
+    PAWL_RETURN_IF_ERROR(CheckLabels(job, memory->shape(), memory->labels(), "data.train", files));
     LogBadSamples(memory->bad_samples());
     used_bytes = memory->memory_bytes();
     distinct_keys = memory->distinct_keys();
@@ -76,7 +124,9 @@ absl::StatusOr<JobData> LoadJobData(const Job& job, const JobDataOptions& option
     PAWL_ASSIGN_OR_RETURN(data.eval, Dataset::Load(spec, eval_files,
                                                    {.max_bytes = options.max_bytes - used_bytes,
                                                     .shape = data.train->shape()}));
-    PAWL_RETURN_IF_ERROR(CheckLabels(job, data.eval->labels(), "data.eval", eval_files));
+    PAWL_RETURN_IF_ERROR(
+        CheckLabels(job, data.eval->shape(), data.eval->labels(), "data.eval", eval_files));
+    PAWL_RETURN_IF_ERROR(CheckRelevances(job, data.eval->labels(), eval_files));
     if (streamed_data != nullptr) streamed_data->CountOther(data.eval->memory_bytes());
   }
   const double seconds = Seconds(Clock::Real().Now() - begin);

@@ -33,8 +33,9 @@ struct JobDataOptions {
 };
 
 // Opens the job's files: reads them, except for training data that is streamed, which needs an
-// index. Returns the errors of Dataset::Load and StreamedData::Open, and INVALID_ARGUMENT, naming
-// the field, for labels that the model's loss does not accept.
+// index. With evaluation.only reads the evaluation data alone, which is also `train`. Returns the
+// errors of Dataset::Load and StreamedData::Open, and INVALID_ARGUMENT, naming the field, for
+// labels that the model's loss does not accept.
 absl::StatusOr<JobData> LoadJobData(const Job& job, const JobDataOptions& options);
 
 // Makes the indexes of the job's training data where they are missing or outdated. Returns the

@@ -95,7 +95,7 @@ absl::Status CheckHasModel(const Job& job) {
 }
 
 absl::Status CheckJob(const Job& job) {
-  if (job.data().train().empty()) {
+  if (job.data().train().empty() && !job.evaluation().only()) {
     return absl::InvalidArgumentError("data.train: is not set; there is nothing to train on");
   }
   return absl::OkStatus();
@@ -305,7 +305,7 @@ absl::Status Prepare(const WorkerOptions& options, Client& client, Training& tra
   sampling.seed = job.seed();
   sampling.keep_order = job.data().keep_order();
   PAWL_ASSIGN_OR_RETURN(training.sampler, Sampler::Create(sampling));
-  training.plan.emplace(job, training.sampler->steps_per_epoch());
+  training.plan.emplace(job, training.sampler->steps_per_epoch(), assignment.counted_from_step());
 
   const auto make_model = [&training, records_steps = options.records_steps] {
     return TrainingModel::Create(training.job, training.data.train->shape(), *training.device,
@@ -338,6 +338,7 @@ absl::Status Prepare(const WorkerOptions& options, Client& client, Training& tra
                           .rendezvous = *training.rendezvous,
                           .progress = *training.progress,
                           .step_delay = options.step_delay,
+                          .straggler = options.straggler,
                           .element_delay = options.element_delay,
                           .step_timeout = AtLeastPatience(kStepTimeout, client)};
   training.host = std::make_unique<RankHost>(

@@ -16,6 +16,7 @@
 #include "worker/device/cpu/gemm/gemm.h"
 #include "worker/device/cuda/library.h"
 #include "worker/process/interrupt.h"
+#include "worker/process/straggler.h"
 
 namespace pawl {
 
@@ -54,6 +55,7 @@ struct WorkerOptions {
   MonotonicDuration assignment_timeout = std::chrono::minutes(10);
   // See RankShared.
   MonotonicDuration step_delay = MonotonicDuration::zero();
+  Straggler straggler;
   // A delay for each element of a dense table in each step: once before the forward pass reads the
   // table, twice before its gradient is handed in. Needs dense_path: ALLREDUCE without
   // micro-batches.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <optional>
+#include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/evaluation/auc.h"
@@ -30,9 +32,23 @@ float ScoreOf(uint32_t order) {
   return std::bit_cast<float>((order & kSignBit) != 0 ? order & ~kSignBit : ~order);
 }
 
+// REQUIRES: the samples ascend by their order.
+AucCounter CountPairs(absl::Span<const RankedSample> samples) {
+  AucCounter counter;
+  for (size_t i = 0; i < samples.size();) {
+    const uint32_t order = samples[i].order;
+    uint64_t counts[2] = {0, 0};
+    for (; i < samples.size() && samples[i].order == order; ++i)
+      ++counts[samples[i].relevance > 0 ? 1 : 0];
+    counter.Add(/*positives=*/counts[1], /*negatives=*/counts[0]);
+  }
+  return counter;
+}
+
 }  // namespace
 
-absl::Status EvaluationReport::Add(const Batch& batch, const Predictions& predictions) {
+absl::Status EvaluationReport::Add(const Batch& batch, const Predictions& predictions,
+                                   absl::Span<const uint64_t> groups) {
   for (const float score : predictions.scores) {
     if (!std::isfinite(score)) {
       return absl::InternalError(absl::StrCat(
@@ -40,6 +56,11 @@ absl::Status EvaluationReport::Add(const Batch& batch, const Predictions& predic
     }
   }
   sums_ += predictions.sums;
+  for (size_t s = 0; s < groups.size(); ++s) {
+    float relevance = batch.labels[s];
+    if (reported_ != ReportedScores::kNone) relevance = relevance > 0 ? 1 : 0;
+    members_.push_back({groups[s], {OrderOf(predictions.scores[s]), relevance}});
+  }
   if (reported_ == ReportedScores::kNone) return absl::OkStatus();
   for (size_t s = 0; s < predictions.scores.size(); ++s) {
     const uint32_t order = OrderOf(predictions.scores[s]);
@@ -50,8 +71,6 @@ absl::Status EvaluationReport::Add(const Batch& batch, const Predictions& predic
     } else {
       AddRounded(order, positive);
     }
-    if (group_field_.has_value())
-      members_.push_back({GroupOf(batch, static_cast<uint32_t>(s), *group_field_), score});
   }
   return absl::OkStatus();
 }
@@ -83,21 +102,23 @@ void EvaluationReport::ForEachScore(const Function& add) {
 
 void EvaluationReport::SetGroups(ReportEvaluationRequest& part) {
   std::sort(members_.begin(), members_.end(), [](const Member& a, const Member& b) {
-    return a.group != b.group ? a.group < b.group : a.score < b.score;
+    return std::tie(a.group, a.sample.order, a.sample.relevance) <
+           std::tie(b.group, b.sample.order, b.sample.relevance);
   });
-  uint64_t groups = 0, samples = 0, auc_sum = 0;
+  uint64_t groups = 0, samples = 0, auc_sum = 0, ndcg_groups = 0, ndcg_sum = 0;
+  NdcgCalculator calculator(ndcg_at_);
+  std::vector<RankedSample> ranking;
   for (size_t i = 0; i < members_.size();) {
     const uint64_t group = members_[i].group;
-    AucCounter counter;
-    while (i < members_.size() && members_[i].group == group) {
-      const uint64_t order = members_[i].score >> 32;
-      uint64_t counts[2] = {0, 0};
-      for (; i < members_.size() && members_[i].group == group && members_[i].score >> 32 == order;
-           ++i) {
-        ++counts[members_[i].score & 1];
-      }
-      counter.Add(/*positives=*/counts[1], /*negatives=*/counts[0]);
+    ranking.clear();
+    for (; i < members_.size() && members_[i].group == group; ++i)
+      ranking.push_back(members_[i].sample);
+    if (const std::optional<double> ndcg = calculator.Ndcg(ranking); ndcg.has_value()) {
+      ++ndcg_groups;
+      ndcg_sum += static_cast<uint64_t>(std::ldexp(*ndcg, 32));
     }
+    if (reported_ == ReportedScores::kNone) continue;
+    const AucCounter counter = CountPairs(ranking);
     if (!counter.has_both_labels()) continue;
     ++groups;
     samples += counter.positives() + counter.negatives();
@@ -107,6 +128,8 @@ void EvaluationReport::SetGroups(ReportEvaluationRequest& part) {
   part.set_groups(groups);
   part.set_group_samples(samples);
   part.set_group_auc_sum(auc_sum);
+  part.set_ndcg_groups(ndcg_groups);
+  part.set_ndcg_sum(ndcg_sum);
 }
 
 std::vector<ReportEvaluationRequest> EvaluationReport::TakeParts(

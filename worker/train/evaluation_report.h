@@ -4,19 +4,22 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "proto/scheduler.pb.h"
 #include "worker/data/batch.h"
 #include "worker/model/predictions.h"
+#include "worker/train/ndcg.h"
 
 namespace pawl {
 
 // Keeps a message below 1 MiB: a score takes 4 bytes and its two counts at most 5 each.
 inline constexpr size_t kMaxScoresInPart = 65536;
+
+// The default of evaluation.ndcg_at.
+inline constexpr uint32_t kDefaultNdcgAt = 10;
 
 // What a report has besides sums.
 enum class ReportedScores {
@@ -30,14 +33,16 @@ enum class ReportedScores {
 // Collects a model's predictions for the samples of a share. Not thread-safe.
 class EvaluationReport {
  public:
-  // `group_field`: the field whose first category is a sample's group, for GAUC; its scores are
-  // exact in any case, with 16 bytes a sample. REQUIRES: the share has all samples of its groups.
-  explicit EvaluationReport(ReportedScores scores,
-                            std::optional<FieldLayout::Place> group_field = {})
-      : reported_(scores), group_field_(group_field) {}
+  // `ndcg_at`: see NdcgCalculator.
+  explicit EvaluationReport(ReportedScores scores, uint32_t ndcg_at = kDefaultNdcgAt)
+      : reported_(scores), ndcg_at_(ndcg_at) {}
 
-  // INTERNAL if a prediction is not finite.
-  absl::Status Add(const Batch& batch, const Predictions& predictions);
+  // `groups`: of the batch's samples, or empty. The scores of groups are exact in any case, with 16
+  // bytes a sample: NDCG, and GAUC with scores to report. INTERNAL if a prediction is not finite.
+  // REQUIRES: the share has all samples of its groups. With ReportedScores::kNone the labels of
+  // samples in groups are 0 to kMaxRelevance.
+  absl::Status Add(const Batch& batch, const Predictions& predictions,
+                   absl::Span<const uint64_t> groups = {});
 
   // Returns the parts in order, at least one, and empties the report. Every part copies the fields
   // of `header`.
@@ -47,8 +52,7 @@ class EvaluationReport {
   // A sample as the member of a group.
   struct Member {
     uint64_t group;
-    // As in scores_.
-    uint64_t score;
+    RankedSample sample;
   };
 
   void AddRounded(uint32_t order, bool positive);
@@ -58,7 +62,7 @@ class EvaluationReport {
   void SetGroups(ReportEvaluationRequest& part);
 
   const ReportedScores reported_;
-  const std::optional<FieldLayout::Place> group_field_;
+  const uint32_t ndcg_at_;
   EvaluationSums sums_;
   // kExact: (order of the score) * 2^32 + (label is positive).
   std::vector<uint64_t> scores_;

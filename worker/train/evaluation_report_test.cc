@@ -156,28 +156,19 @@ struct GroupedSample {
   bool positive;
 };
 
-// The report on samples with two fields: one category that all share, and the group.
 ReportEvaluationRequest ReportOf(const std::vector<GroupedSample>& samples, ReportedScores scores) {
-  EvaluationReport report(scores, /*group_field=*/FieldLayout::Place{0, 1});
+  EvaluationReport report(scores);
   Batch batch;
   batch.samples = static_cast<uint32_t>(samples.size());
-  batch.field_sets[0].field_count = 2;
-  batch.keys[0] = {4711};
   Predictions predictions;
   predictions.sums.samples = samples.size();
+  std::vector<uint64_t> groups;
   for (const GroupedSample& sample : samples) {
-    for (const uint32_t key : {uint32_t{0}, static_cast<uint32_t>(batch.keys[0].size())}) {
-      batch.field_sets[0].field_begin.push_back(
-          static_cast<uint32_t>(batch.field_sets[0].entry_key.size()));
-      batch.field_sets[0].entry_key.push_back(key);
-    }
-    batch.keys[0].push_back(sample.group);
+    groups.push_back(sample.group);
     batch.labels.push_back(sample.positive);
     predictions.scores.push_back(sample.score);
   }
-  batch.field_sets[0].field_begin.push_back(
-      static_cast<uint32_t>(batch.field_sets[0].entry_key.size()));
-  EXPECT_TRUE(report.Add(batch, predictions).ok());
+  EXPECT_TRUE(report.Add(batch, predictions, groups).ok());
   return report.TakeParts({})[0];
 }
 
@@ -214,6 +205,46 @@ TEST(EvaluationReportTest, GroupsAreJudgedPairByPair) {
     EXPECT_EQ(part.group_samples(), judged_samples);
     EXPECT_NEAR(std::ldexp(static_cast<double>(part.group_auc_sum()), -32), weighted, 1e-6);
   }
+}
+
+TEST(EvaluationReportTest, GroupsAreRanked) {
+  // Group 5: relevances 0, 3 and 1 from the best prediction; group 9: none is relevant; group 2:
+  // the best order. Two batches divide group 5.
+  for (const uint32_t at : {1u, 10u}) {
+    EvaluationReport report(ReportedScores::kNone, at);
+    Batch batch;
+    batch.samples = 5;
+    batch.labels = {3, 0, 1, 0, 2};
+    Predictions predictions;
+    predictions.sums.samples = 5;
+    predictions.scores = {0.5f, 0.25f, -1.5f, 4, 2};
+    ASSERT_TRUE(report.Add(batch, predictions, {5, 9, 5, 9, 2}).ok());
+    batch.samples = 2;
+    batch.labels = {0, 0};
+    predictions.sums.samples = 2;
+    predictions.scores = {0.75f, 1};
+    ASSERT_TRUE(report.Add(batch, predictions, {5, 2}).ok());
+    const ReportEvaluationRequest part = report.TakeParts({})[0];
+    EXPECT_EQ(part.ndcg_groups(), 2u);
+    EXPECT_EQ(part.groups(), 0u) << "GAUC is for logistic loss";
+    const double best = 7 + 1 / std::log2(3);
+    const double ndcg = at == 1 ? 0 : (7 / std::log2(3) + 1.0 / 2) / best;
+    EXPECT_NEAR(std::ldexp(static_cast<double>(part.ndcg_sum()), -32), ndcg + 1, 1e-9);
+  }
+}
+
+TEST(EvaluationReportTest, PositiveLabelsAreTheRelevanceOfLogisticLoss) {
+  EvaluationReport report(ReportedScores::kExact);
+  Batch batch;
+  batch.samples = 3;
+  batch.labels = {-1, 1, -1};
+  Predictions predictions;
+  predictions.sums.samples = 3;
+  predictions.scores = {3, 2, 1};
+  ASSERT_TRUE(report.Add(batch, predictions, {1, 1, 1}).ok());
+  const ReportEvaluationRequest part = report.TakeParts({})[0];
+  EXPECT_EQ(part.groups(), 1u);
+  EXPECT_NEAR(std::ldexp(static_cast<double>(part.ndcg_sum()), -32), 1 / std::log2(3), 1e-9);
 }
 
 TEST(EvaluationReportTest, EmptyShareIsReported) {

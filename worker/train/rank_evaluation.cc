@@ -20,12 +20,12 @@ absl::StatusOr<bool> RankEvaluation::Run(uint64_t step) {
                               shared_.logical_workers, rank_, leave_));
   }
   PAWL_RETURN_IF_ERROR(FindShare());
-  const uint64_t size = group_field_.has_value() ? samples_.size() : range_.size();
+  const uint64_t size = group_key_.has_value() ? samples_.size() : range_.size();
   const uint64_t batches = (size + kEvaluationBatchSize - 1) / kEvaluationBatchSize;
   stream_ = std::make_unique<BatchStream>(0, batches, [this, size](uint64_t i, Batch* batch) {
     const uint64_t begin = i * kEvaluationBatchSize;
     const uint64_t end = std::min(begin + kEvaluationBatchSize, size);
-    if (group_field_.has_value()) {
+    if (group_key_.has_value()) {
       return assembler_.Assemble(absl::MakeSpan(samples_).subspan(begin, end - begin), batch);
     }
     return assembler_.AssembleRange(SampleRange{range_.begin + begin, range_.begin + end}, batch);
@@ -33,11 +33,13 @@ absl::StatusOr<bool> RankEvaluation::Run(uint64_t step) {
 
   const uint64_t max_exact = shared_.job.evaluation().max_exact_samples();
   const bool is_exact = shared_.eval->size() <= (max_exact == 0 ? kMaxExactSamples : max_exact);
+  const uint32_t ndcg_at = shared_.job.evaluation().ndcg_at();
   EvaluationReport report(model_.loss() != LOGISTIC ? ReportedScores::kNone
                           : is_exact                ? ReportedScores::kExact
                                                     : ReportedScores::kRounded,
-                          group_field_);
+                          ndcg_at == 0 ? kDefaultNdcgAt : ndcg_at);
   Predictions predictions;
+  std::vector<uint64_t> groups;
   const auto start = [&](uint64_t i) {
     return places_[i % places_.size()].Start(*stream_, step, shared_.evaluation_dense);
   };
@@ -49,7 +51,13 @@ absl::StatusOr<bool> RankEvaluation::Run(uint64_t step) {
     PAWL_RETURN_IF_ERROR(leave_.reason());
     if (i + ahead < batches) PAWL_RETURN_IF_ERROR(start(i + ahead));
     PAWL_RETURN_IF_ERROR(model_.Predict(pulled.batch(), parameters_, &predictions));
-    if (const absl::Status status = report.Add(pulled.batch(), predictions); !status.ok()) {
+    groups.clear();
+    if (group_key_.has_value()) {
+      for (uint64_t s = 0; s < pulled.batch().samples; ++s)
+        groups.push_back(
+            shared_.eval->GroupOf(samples_[i * kEvaluationBatchSize + s], *group_key_));
+    }
+    if (const absl::Status status = report.Add(pulled.batch(), predictions, groups); !status.ok()) {
       return absl::Status(status.code(), absl::StrCat(status.message(), OverflowHint(shared_.job)));
     }
     pulled.Release();
@@ -70,15 +78,19 @@ absl::Status RankEvaluation::FindShare() {
     range_ = EvaluationShard(shared_.eval->size(), rank_, shared_.logical_workers);
     return absl::OkStatus();
   }
-  if (group_field_.has_value()) return absl::OkStatus();
-  PAWL_ASSIGN_OR_RETURN(const uint32_t field, GroupField(shared_.job.data(), group_by));
-  if (field >= shared_.eval->shape().field_count) {
+  if (group_key_.has_value()) return absl::OkStatus();
+  PAWL_ASSIGN_OR_RETURN(const GroupKey key, FindGroupKey(shared_.job.data(), group_by));
+  if (key.is_query_id && shared_.eval->store().query_ids.empty()) {
+    return absl::InvalidArgumentError(
+        "evaluation.group_by is \"qid\", but no line of data.eval has a qid other than 0");
+  }
+  if (!key.is_query_id && key.field >= shared_.eval->shape().field_count) {
     return absl::InvalidArgumentError(absl::StrCat("evaluation.group_by is \"", group_by,
                                                    "\", but data.eval has ",
                                                    shared_.eval->shape().field_count, " fields"));
   }
-  samples_ = shared_.eval->SamplesOfGroups(field, rank_, shared_.logical_workers);
-  group_field_ = model_.layout().PlaceOf(field);
+  samples_ = shared_.eval->SamplesOfGroups(key, rank_, shared_.logical_workers);
+  group_key_ = key;
   return absl::OkStatus();
 }
 

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "client_lib/job/group_field.h"
 #include "proto/scheduler.pb.h"
 #include "worker/data/batch_assembler.h"
 #include "worker/data/sampler.h"
@@ -60,8 +61,8 @@ class RankEvaluation {
   const Interrupt& leave_;
 
   BatchAssembler assembler_;
-  // Set with evaluation.group_by: the field, and the rank's samples.
-  std::optional<FieldLayout::Place> group_field_;
+  // Set with evaluation.group_by, and the rank's samples.
+  std::optional<GroupKey> group_key_;
   std::vector<uint64_t> samples_;
   // Otherwise the share is a range.
   SampleRange range_{0, 0};

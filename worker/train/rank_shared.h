@@ -17,6 +17,7 @@
 #include "worker/dense/dense_store.h"
 #include "worker/process/progress_board.h"
 #include "worker/process/rendezvous.h"
+#include "worker/process/straggler.h"
 #include "worker/train/step_plan.h"
 
 namespace pawl {
@@ -47,6 +48,8 @@ struct RankShared {
   ProgressBoard& progress;
   // A delay in each step before its end, to simulate a slow worker.
   MonotonicDuration step_delay = MonotonicDuration::zero();
+  // Delays in each step before its gradients are computed, for experiments.
+  Straggler straggler;
   // A delay for each element of a dense table: once in the forward pass and twice in the backward
   // pass, to simulate a slow model. Needs dense_path: ALLREDUCE without micro-batches.
   MonotonicDuration element_delay = MonotonicDuration::zero();

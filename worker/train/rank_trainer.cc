@@ -83,6 +83,8 @@ bool RankTrainer::IsIdle() const {
 
 absl::Status RankTrainer::RunSteps() {
   const uint64_t total = shared_.plan.total_steps();
+  // Whatever the rank had done beyond the checkpoint's step.
+  if (shared_.job.evaluation().only()) return evaluation_->Run(total).status();
   uint64_t step = session_.step();
   stream_ = std::make_unique<BatchStream>(step, total, [this](uint64_t number, Batch* batch) {
     return batches_->Assemble(number, batch);
@@ -122,6 +124,9 @@ absl::Status RankTrainer::Train(uint64_t begin, uint64_t end) {
       PAWL_RETURN_IF_ERROR(ahead.Start(*stream_, step + 1, dense_->source()));
       if (ahead.batch().samples > 0) next = &ahead.batch();
     }
+    // The parameters are here already, so the gradients become as stale as those of a slow worker.
+    PAWL_RETURN_IF_ERROR(
+        interrupts_.leave.SleepFor(shared_.straggler.Delay(shared_.job.seed(), rank_, step)));
     LossSum loss;
     // A share may be empty: nothing is pushed then, but the rank still ends the step.
     if (pulled.batch().samples > 0) {

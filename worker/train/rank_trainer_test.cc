@@ -1,5 +1,6 @@
 #include "worker/train/rank_trainer.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <map>
@@ -28,6 +29,7 @@ struct Setting {
   uint64_t stop_after = 0;
   bool share_dense = true;
   MonotonicDuration step_delay = MonotonicDuration::zero();
+  Straggler straggler = {};
   // By rank; empty means 0.
   std::vector<uint64_t> first_steps = {};
   // Gives each evaluation sample a score of its own.
@@ -105,7 +107,8 @@ class Cluster {
             .evaluation_dense = dense_.get(),
             .rendezvous = *rendezvous_,
             .progress = *progress_,
-            .step_delay = setting.step_delay};
+            .step_delay = setting.step_delay,
+            .straggler = setting.straggler};
   }
 
   std::vector<absl::Status> RunAll() {
@@ -268,25 +271,34 @@ TEST(RankTrainerTest, AllRanksReportTheirSharesOfEachEvaluation) {
 }
 
 TEST(RankTrainerTest, EachGroupIsEvaluatedWholeByOneRank) {
-  // Field 0 of sample s is 1 + s % 5, its label is 1 if s % 3 is 0: five groups of six samples.
-  Cluster cluster({.logical_workers = 3, .eval_samples = 30, .epochs = 1, .group_by = "0"});
-  cluster.RunAllOk();
-  uint64_t groups = 0, group_samples = 0, samples = 0, auc_sum = 0;
-  std::set<uint64_t> shares;
-  for (const ReportEvaluationRequest& report : cluster.rendezvous_->reports()) {
-    EXPECT_EQ(report.samples(), 6 * report.groups());
-    shares.insert(report.samples());
-    groups += report.groups();
-    group_samples += report.group_samples();
-    samples += report.samples();
-    auc_sum += report.group_auc_sum();
+  // Field 0 of sample s is 1 + s % 5, as its qid is but for 99, and its label is 1 if s % 3 is 0:
+  // five groups of six samples.
+  for (const char* const group_by : {"0", "qid"}) {
+    SCOPED_TRACE(group_by);
+    Cluster cluster({.logical_workers = 3, .eval_samples = 30, .epochs = 1, .group_by = group_by});
+    cluster.RunAllOk();
+    uint64_t groups = 0, group_samples = 0, samples = 0, auc_sum = 0, ndcg_groups = 0, ndcg_sum = 0;
+    std::set<uint64_t> shares;
+    for (const ReportEvaluationRequest& report : cluster.rendezvous_->reports()) {
+      EXPECT_EQ(report.samples(), 6 * report.groups());
+      shares.insert(report.samples());
+      groups += report.groups();
+      group_samples += report.group_samples();
+      samples += report.samples();
+      auc_sum += report.group_auc_sum();
+      ndcg_groups += report.ndcg_groups();
+      ndcg_sum += report.ndcg_sum();
+    }
+    EXPECT_EQ(groups, 5u);
+    EXPECT_EQ(group_samples, 30u);
+    EXPECT_EQ(samples, 30u);
+    EXPECT_GT(shares.size(), 1u) << "groups are not spread over ranks";
+    EXPECT_GT(auc_sum, 0u);
+    EXPECT_LE(auc_sum, uint64_t{30} << 32);
+    EXPECT_EQ(ndcg_groups, 5u);
+    EXPECT_GT(ndcg_sum, uint64_t{1} << 32);
+    EXPECT_LE(ndcg_sum, uint64_t{5} << 32);
   }
-  EXPECT_EQ(groups, 5u);
-  EXPECT_EQ(group_samples, 30u);
-  EXPECT_EQ(samples, 30u);
-  EXPECT_GT(shares.size(), 1u) << "groups are not spread over ranks";
-  EXPECT_GT(auc_sum, 0u);
-  EXPECT_LE(auc_sum, uint64_t{30} << 32);
 }
 
 TEST(RankTrainerTest, ScoresOfTooManySamplesAreRoundedByAllRanks) {
@@ -516,6 +528,28 @@ TEST(RankTrainerTest, StepDelayIsWaitedInEachStep) {
   const MonotonicTime begin = Clock::Real().Now();
   cluster.RunAllOk();
   EXPECT_GE(Clock::Real().Now() - begin, 3 * kDelay);
+}
+
+TEST(RankTrainerTest, StragglerWaitsBeforeItPushes) {
+  Straggler straggler;
+  straggler.kind = Straggler::Kind::kConstant;
+  straggler.ms = 3'600'000;
+  straggler.max_ms = straggler.ms;
+  straggler.ranks = {{1, 1}};
+  Cluster cluster({.mode = ASYNC, .straggler = straggler});
+  std::vector<absl::Status> results(2);
+  std::thread slow([&] { results[1] = cluster.trainers_[1]->Run(); });
+  results[0] = cluster.trainers_[0]->Run();
+  EXPECT_TRUE(results[0].ok()) << results[0];
+  const std::vector<std::string> log = cluster.servers_->LogOf(0);
+  EXPECT_EQ(std::count_if(log.begin(), log.end(),
+                          [](const std::string& entry) { return entry.starts_with("end"); }),
+            6);
+  cluster.leave_.Set(absl::CancelledError("enough"));
+  slow.join();
+  EXPECT_EQ(results[1], absl::CancelledError("enough"));
+  for (const std::string& entry : cluster.servers_->LogOf(1))
+    EXPECT_FALSE(entry.starts_with("push")) << entry;
 }
 
 }  // namespace

@@ -11,8 +11,9 @@ namespace pawl {
 // The same for all ranks: a function of the job and the data size alone. Immutable.
 class StepPlan {
  public:
-  // REQUIRES: steps_per_epoch > 0. A job without `epochs` has one epoch.
-  StepPlan(const Job& job, uint64_t steps_per_epoch);
+  // REQUIRES: steps_per_epoch > 0. A job without `epochs` has one epoch. With evaluation.only the
+  // plan ends at `restored_step`, the step of the checkpoint, with evaluation 1.
+  StepPlan(const Job& job, uint64_t steps_per_epoch, uint64_t restored_step = 0);
 
   // Steps of the job, the same for every rank.
   uint64_t total_steps() const { return total_steps_; }

@@ -91,5 +91,17 @@ TEST(StepPlanTest, WritesBackAtTheIntervalPausesAndEnd) {
   EXPECT_EQ(steps, (std::vector<uint64_t>{4, 7, 8, 12, 14}));
 }
 
+TEST(StepPlanTest, EvaluationOfACheckpointIsTheFirst) {
+  Job job;
+  job.mutable_data()->add_eval("eval");
+  job.mutable_evaluation()->set_only(true);
+  job.set_max_steps(3);
+  for (const uint64_t step : {0, 1, 7, 5000}) {
+    const StepPlan plan(job, /*steps_per_epoch=*/10, step);
+    EXPECT_EQ(plan.total_steps(), step);
+    EXPECT_EQ(plan.EvaluationNumber(step), 1u);
+  }
+}
+
 }  // namespace
 }  // namespace pawl

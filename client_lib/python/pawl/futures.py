@@ -78,7 +78,7 @@ class Future(Generic[T]):
           pawl.Error: the call has failed.
         """
         if not self._wait_until(None if timeout is None else time.monotonic() + timeout):
-            raise TimeoutError("the call has not ended within %g s" % timeout)
+            raise TimeoutError("the call has not ended within %s s" % timeout)
         if self._error is not None:
             raise self._error
         return self._value  # type: ignore[return-value]

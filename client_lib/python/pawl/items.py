@@ -119,7 +119,10 @@ class DistinctRows:
         # The row of each key: its place among the distinct keys of all tables.
         self.places = np.empty(count, np.int64)
         self._items = (_abi.Item * len(tables))(
-            *((table.id, 0, address_of(some), some.size) for table, some in zip(tables, keys))
+            *(
+                _abi.Item(table.id, 0, address_of(some), some.size)
+                for table, some in zip(tables, keys)
+            )
         )
         _abi.check(
             _abi.invoke(

@@ -646,7 +646,8 @@ class Job:
         while self._hosted.ranks:
             self._hosted.give_up_others()
             for rank in self._hosted.ranks.values():
-                rank.ending.done(_FOLLOW_INTERVAL_S)
+                if rank.ending is not None:
+                    rank.ending.done(_FOLLOW_INTERVAL_S)
         self.close()
         _log.info("this worker leaves the job, as an operator has asked")
         raise SystemExit(0)

@@ -188,7 +188,10 @@ class Replace(Optimizer):
     """A push replaces the values: for state that is stored but not trained by servers."""
 
     _kind = "assign"
-    lr: Optional[float] = dataclasses.field(default=None, metadata={"name": "learning_rate"})
+    # None: it has no rate.
+    lr: Optional[float] = dataclasses.field(  # type: ignore[assignment]
+        default=None, metadata={"name": "learning_rate"}
+    )
 
 
 @dataclasses.dataclass(frozen=True, init=False)

@@ -31,7 +31,8 @@ class Result(dict):
             **{
                 name: value
                 for name, value in (self.get("eval") or {}).items()
-                if name in ("auc", "logloss", "accuracy", "rmse", "gauc", "calibration", "mae")
+                if name
+                in ("auc", "logloss", "accuracy", "rmse", "gauc", "ndcg", "calibration", "mae")
             },
             "samples/s": "%.0f" % self.get("samples_per_s", 0),
             "digest": self.get("digest"),

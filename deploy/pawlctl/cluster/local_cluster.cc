@@ -106,6 +106,13 @@ absl::StatusOr<Programs> FindPrograms(const std::string& own_program,
       ") or set PAWL_BIN_DIR to their folder"));
 }
 
+absl::StatusOr<Programs> FindOwnPrograms() {
+  std::error_code error;
+  const std::string own_program = std::filesystem::read_symlink("/proc/self/exe", error).string();
+  const char* const bin_folder = std::getenv("PAWL_BIN_DIR");
+  return FindPrograms(own_program, bin_folder != nullptr ? bin_folder : "");
+}
+
 absl::Status MakeCertificates(const Programs& programs, const OutFolder& out,
                               const std::string& job) {
   // The second call adds the key for `pawlctl token`.

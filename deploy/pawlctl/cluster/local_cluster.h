@@ -27,6 +27,9 @@ inline constexpr uint32_t kMaxLocalNodes = 64;
 absl::StatusOr<Programs> FindPrograms(const std::string& own_program,
                                       const std::string& bin_folder);
 
+// The same for this process, with the environment's PAWL_BIN_DIR.
+absl::StatusOr<Programs> FindOwnPrograms();
+
 // Makes certificates for all roles in the folder, for the job of that name. Errors are the
 // program's.
 absl::Status MakeCertificates(const Programs& programs, const OutFolder& out,

@@ -36,6 +36,7 @@ std::vector<std::string> WorkerFlags(const RunOptions& options) {
     flags.push_back(
         absl::StrCat("--index_dir=", std::filesystem::absolute(options.index_dir).string()));
   }
+  if (!options.straggler.empty()) flags.push_back(absl::StrCat("--straggler=", options.straggler));
   return flags;
 }
 

@@ -24,6 +24,8 @@ struct RunOptions {
   bool cuda_graphs = false;
   // pawl-worker's --index_dir.
   std::string index_dir;
+  // pawl-worker's --straggler; empty: none.
+  std::string straggler;
   // 0: the job file's value, or 1.
   uint32_t replicas = 0;
   // A pawl.Durability; empty: the job file's value, or LOG.
@@ -45,6 +47,8 @@ struct RunOptions {
   bool until_stdin_ends = false;
   // A checkpoint's folder, or a folder of checkpoints, to start from; empty: none.
   std::string restore;
+  // Print errors only.
+  bool is_quiet = false;
 };
 
 struct LocalJob {

@@ -95,6 +95,7 @@ class Run {
         until_stdin_ends_(options.until_stdin_ends),
         out_(out),
         signals_(signals),
+        console_(options.is_quiet),
         cluster_(std::move(programs), out, options.servers, job.workers, options.max_restarts,
                  options.devices, job.worker_flags, options.tls),
         security_options_{.tls_dir = options.tls ? out.tls("operator") : ""} {}
@@ -449,7 +450,7 @@ class Run {
         count("samples"), " samples, ", count("samples_per_s"), " samples/s"));
     std::vector<std::string> scores;
     if (const auto eval = metrics_.find("eval"); eval != metrics_.end() && eval->is_object()) {
-      for (const char* name : {"auc", "logloss", "accuracy", "rmse", "gauc", "mae"}) {
+      for (const char* name : {"auc", "logloss", "accuracy", "rmse", "gauc", "mae", "ndcg"}) {
         const auto value = eval->find(name);
         if (value != eval->end() && value->is_number()) {
           scores.push_back(absl::StrCat(name, " ", FormatValue(value->get<double>())));

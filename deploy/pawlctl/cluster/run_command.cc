@@ -1,11 +1,8 @@
 #include "deploy/pawlctl/cluster/run_command.h"
 
 #include <chrono>
-#include <cstdlib>
-#include <filesystem>
 #include <memory>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -28,13 +25,6 @@ namespace {
 int Refuse(const absl::Status& error) {
   Console().Error(error.message());
   return kExitUsage;
-}
-
-absl::StatusOr<Programs> FindOwnPrograms() {
-  std::error_code error;
-  const std::string own_program = std::filesystem::read_symlink("/proc/self/exe", error).string();
-  const char* const bin_folder = std::getenv("PAWL_BIN_DIR");
-  return FindPrograms(own_program, bin_folder != nullptr ? bin_folder : "");
 }
 
 int RunJob(const RunOptions& options) {
@@ -172,6 +162,9 @@ void AddJobFlags(CLI::App& command, RunOptions& options) {
       command, "--index_dir", "FOLDER", options.index_dir,
       "pawl-worker's --index_dir: where indexes of streamed data are. The run makes those that\n"
       "are missing or outdated before it starts the scheduler.");
+  AddFlag(command, "--straggler", "KIND:SETTINGS", options.straggler,
+          "pawl-worker's --straggler, for experiments: slows ranks down, such as\n"
+          "pareto:shape=1.5,scale_ms=5 or constant:ms=20,ranks=0; default: none.");
   AddFlag(command, "--replicas", "R", options.replicas,
           "Replicas of each partition, each on another server; default: 0, which means what the\n"
           "job says, or 1. With R of them the job survives the loss of R - 1 servers.");

@@ -40,11 +40,16 @@ class DataPlaneTest : public testing::Test, public JobMembership {
   };
 
   void Start(ConsistencyMode mode, uint32_t logical_workers, DataPlaneOptions options = {}) {
+    Start(ConsistencyOf(mode), logical_workers, std::move(options));
+  }
+  void Start(const Consistency& consistency, uint32_t logical_workers,
+             DataPlaneOptions options = {}) {
     plane_ = std::make_unique<DataPlane>(options, clock_, nullptr, this);
     RegisterResponse registration;
     registration.set_job_id(kJobId);
     registration.set_node("server-0");
-    *registration.mutable_job() = ServerJob(mode, kPartitions, logical_workers);
+    *registration.mutable_job() = ServerJob(consistency.mode(), kPartitions, logical_workers);
+    *registration.mutable_job()->mutable_consistency() = consistency;
     plane_->Begin(registration);
     plane_->AdoptRouting(Routing(1));
     ASSERT_TRUE(Create(WithSgd(SparseTableSpec("rows", kWidth, kTable))).ok());

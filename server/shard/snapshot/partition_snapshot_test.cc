@@ -28,6 +28,11 @@ PartitionOptions Options(ConsistencyMode mode, uint32_t staleness = 0, uint32_t 
           .consistency = ConsistencyOf(mode, staleness, backup)};
 }
 
+PartitionOptions StalenessAware(PartitionOptions options) {
+  options.consistency.set_staleness_aware(true);
+  return options;
+}
+
 std::string Save(const Partition& partition) {
   std::string bytes;
   SavePartition(partition, [&](const void* data, size_t size) {
@@ -61,11 +66,12 @@ class PartitionSnapshotTest : public testing::TestWithParam<PartitionOptions> {
 
 INSTANTIATE_TEST_SUITE_P(Modes, PartitionSnapshotTest,
                          testing::Values(Options(SYNC), Options(SYNC, 0, 2), Options(BOUNDED, 2),
-                                         Options(ASYNC)),
+                                         Options(ASYNC), StalenessAware(Options(ASYNC))),
                          [](const testing::TestParamInfo<PartitionOptions>& info) {
                            const Consistency& consistency = info.param.consistency;
                            return ConsistencyMode_Name(consistency.mode()) +
-                                  (consistency.backup_workers() > 0 ? "_with_backup_workers" : "");
+                                  (consistency.backup_workers() > 0 ? "_with_backup_workers" : "") +
+                                  (consistency.staleness_aware() ? "_staleness_aware" : "");
                          });
 
 TEST_P(PartitionSnapshotTest, HistoriesReachEveryPartOfTheState) {

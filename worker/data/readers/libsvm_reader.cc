@@ -44,11 +44,10 @@ bool ParsePair(const char** at, const char* end, uint64_t* index, float* value) 
 }
 
 // "qid:" and a number.
-bool IsQueryId(absl::string_view word) {
-  uint64_t id = 0;
+bool ParseQueryId(absl::string_view word, uint64_t* id) {
   if (!absl::StartsWith(word, "qid:")) return false;
   const char* const end = word.data() + word.size();
-  const std::from_chars_result result = std::from_chars(word.data() + 4, end, id);
+  const std::from_chars_result result = std::from_chars(word.data() + 4, end, *id);
   return result.ec == std::errc() && result.ptr == end;
 }
 
@@ -120,9 +119,10 @@ absl::Status LibsvmReader::Parse(absl::string_view line, SampleStore* store) {
   if (!ParseFloat(word, &label))
     return Malformed(at, begin, absl::StrCat("the label ", Quoted(word), " is not a number"));
   at = SkipBlanks(word_end, end);
+  uint64_t query_id = 0;
   if (at != end && *at == 'q') {
     word_end = EndOfWord(at, end);
-    if (IsQueryId(Word(at, word_end))) at = SkipBlanks(word_end, end);
+    if (ParseQueryId(Word(at, word_end), &query_id)) at = SkipBlanks(word_end, end);
   }
   uint64_t pairs = 0;
   while (at != end) {
@@ -149,6 +149,11 @@ absl::Status LibsvmReader::Parse(absl::string_view line, SampleStore* store) {
     at = SkipBlanks(at, end);
   }
   most_entries_ = std::max(most_entries_, pairs);
+  // Stored only from the first one on that is not 0.
+  if (query_id != 0 || !store->query_ids.empty()) {
+    store->query_ids.resize(store->labels.size());
+    store->query_ids.push_back(query_id);
+  }
   // As those of entries.
   if (!store->sample_weights.empty()) {
     store->sample_weights.push_back(sample_weight);

@@ -65,7 +65,8 @@ absl::Status DinNetwork::Backward(ModelStep& step, Matrix output_gradients) {
   PAWL_ASSIGN_OR_RETURN(const Matrix inputs_gradient, step.Allocate(width_));
   PAWL_RETURN_IF_ERROR(mlp_.Backward(step, output_gradients, inputs_gradient));
   const Matrix vectors_gradient = inputs_gradient.Columns(0, embedding_.width());
-  for (History& history : histories_) {
+  for (size_t i = histories_.size(); i-- > 0;) {
+    History& history = histories_[i];
     PAWL_RETURN_IF_ERROR(history.pooling.Backward(
         step, inputs_gradient.Columns(history.begin, history.pooling.dim()),
         embedding_.VectorOf(history.target, vectors_gradient)));

@@ -98,8 +98,8 @@ absl::Status MmoeNetwork::Backward(ModelStep& step, Matrix output_gradients) {
   PAWL_ASSIGN_OR_RETURN(const Matrix mixture_gradient, step.Allocate(expert_width_));
   PAWL_ASSIGN_OR_RETURN(const Matrix part, step.Allocate(width_));
   step.stream.Zero(inputs_gradient.data, inputs_gradient.rows * width_ * sizeof(float));
-  for (size_t t = 0; t < towers_.size(); ++t) {
-    const Write write = t == 0 ? Write::kReplace : Write::kAdd;
+  for (size_t t = towers_.size(); t-- > 0;) {
+    const Write write = t + 1 == towers_.size() ? Write::kReplace : Write::kAdd;
     PAWL_RETURN_IF_ERROR(
         towers_[t].Backward(step, output_gradients.Columns(t, 1), mixture_gradient));
     if (!has_gates()) {
@@ -112,7 +112,7 @@ absl::Status MmoeNetwork::Backward(ModelStep& step, Matrix output_gradients) {
     }
     PAWL_RETURN_IF_ERROR(GateBackward(step, t, mixture_gradient, inputs_gradient));
   }
-  for (size_t e = 0; e < experts_.size(); ++e) {
+  for (size_t e = experts_.size(); e-- > 0;) {
     PAWL_RETURN_IF_ERROR(experts_[e].Backward(step, Of(e, experts_gradient), part));
     step.stream.Copy(part, Write::kAdd, inputs_gradient);
   }

@@ -90,6 +90,11 @@ inline std::vector<ModelCase> ModelCases() {
        "din { dim: 3 attention { history: '2' target: '0' } attention_hidden: 4 hidden: 5 }",
        {2, 3},
        LOGISTIC},
+      {"DinOfHistoriesInOneTable",
+       "din { dim: 3 attention { history: '3' target: '1' } attention { history: '0' target: '1' } "
+       "hidden: 4 }",
+       {1, 4},
+       LOGISTIC},
       {"DinOfTwoHistories",
        "din { dim: 4 attention { history: '1' target: '2' } attention { history: '3' target: '4' } "
        "hidden: [6, 4] } features { table: 'shop' columns: ['3', '4'] dim: 2 }",

@@ -50,7 +50,7 @@ class _OneTable(LookupModule):
         All processes must give the same. With SparseOptimizer, its `assigns` tells who sets them.
         """
         dim = int(rows.shape[1])
-        module = cls(name, dim, **options)
+        module = cls(name, dim, **options)  # type: ignore[call-arg]
         keys = np.arange(len(rows)) if keys is None else keys
         module.handles[0].initial = InitialRows.of(name, dim, keys, rows, slots)
         return module
@@ -58,11 +58,13 @@ class _OneTable(LookupModule):
 
 def gather(rows: Rows, places: np.ndarray) -> torch.Tensor:
     """The rows at these places: (number of places, dim)."""
-    if is_supported([rows.leaf], None):
+    leaf = rows.leaf
+    assert leaf is not None, "rows are fetched before they are gathered"
+    if is_supported([leaf], None):
         bags = Bags(places, None, 1, places.size, padding_row=rows.padding_row)
-        return pool_bags([bags], [rows.leaf], places.size)
-    indices = torch.from_numpy(places).to(rows.leaf.device)
-    return functional.embedding(indices, rows.leaf, padding_idx=rows.padding_row)
+        return pool_bags([bags], [leaf], places.size)
+    indices = torch.from_numpy(places).to(leaf.device)
+    return functional.embedding(indices, leaf, padding_idx=rows.padding_row)
 
 
 class Embedding(_OneTable):

@@ -286,7 +286,7 @@ def _describe(path: str, module: LookupModule) -> dict[str, Any]:
     """A module as an object of model.json."""
     names = [handle.name for handle in module.handles]
     if isinstance(module, (embedding.Embedding, embedding.EmbeddingBag)):
-        described = {"padding_idx": module.padding_idx}
+        described: dict[str, Any] = {"padding_idx": module.padding_idx}
         if isinstance(module, embedding.EmbeddingBag):
             described.update(mode=module.mode, include_last_offset=module.include_last_offset)
     elif isinstance(module, (embedding.EmbeddingBagCollection, embedding.EmbeddingCollection)):

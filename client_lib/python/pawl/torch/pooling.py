@@ -93,9 +93,8 @@ class _Pool(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, plan: _Plan, *rows: torch.Tensor) -> torch.Tensor:
         ctx.plan = plan
-        rows = [one.contiguous() for one in rows]
         pooled = torch.empty((plan.samples, plan.width()))
-        plan.run("pawl_pool", pooled, rows)
+        plan.run("pawl_pool", pooled, [one.contiguous() for one in rows])
         return pooled
 
     @staticmethod

@@ -132,11 +132,9 @@ struct SoftmaxOf {
     const float* const from = x.data + r * x.stride;
     float largest = from[0];
     for (size_t c = 1; c < x.columns; ++c) largest = fmaxf(largest, from[c]);
-    double sum = 0;
-    for (size_t c = 0; c < x.columns; ++c) sum += exp(static_cast<double>(from[c]) - largest);
-    for (size_t c = 0; c < x.columns; ++c) {
-      y[r * stride + c] = static_cast<float>(exp(static_cast<double>(from[c]) - largest) / sum);
-    }
+    float sum = 0;
+    for (size_t c = 0; c < x.columns; ++c) sum += expf(from[c] - largest);
+    for (size_t c = 0; c < x.columns; ++c) y[r * stride + c] = expf(from[c] - largest) / sum;
   }
 };
 

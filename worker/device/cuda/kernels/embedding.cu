@@ -194,7 +194,7 @@ struct MaxOf {
     for (uint32_t e = field_begin[f]; e < field_begin[f + 1]; ++e) {
       const float other = rows[e * rows_stride + c];
       // NaN wins, so that the loss shows it.
-      if (entry != kNoEntry && !(other > value) && !isnan(other)) continue;
+      if (entry != kNoEntry && !(other > value) && other == other) continue;
       value = other;
       entry = e;
     }

@@ -14,8 +14,9 @@ bool CouplesElements(const Optimizer& optimizer) {
 }
 
 // Appends the parts of the key set's field sets, which are the only ones of these columns. Sets
-// whose entries stay apart come last in the forward pass and first in the backward pass, because
-// their attention depends on the others.
+// whose entries stay apart come last in the forward pass, in the order of the layout, and first in
+// the backward pass, in reverse, because their attention depends on the others. The others keep
+// their order in both passes.
 void AddParts(const FieldLayout& layout, size_t key_set, const SparseColumns& columns,
               std::vector<SparseColumns>* parts) {
   const size_t first = parts->size();
@@ -30,13 +31,11 @@ void AddParts(const FieldLayout& layout, size_t key_set, const SparseColumns& co
     part.adds = true;
   }
   const auto begin = parts->begin() + static_cast<ptrdiff_t>(first);
-  const auto first_pooled = std::find_if_not(begin, parts->end(), is_apart);
+  // The target of an attention is pooled, so there is always a set that is.
   const auto first_apart = std::find_if(begin, parts->end(), is_apart);
-  (first_pooled != parts->end() ? first_pooled : first_apart)->awaits = columns.awaits;
-  (first_apart != parts->end() ? first_apart : first_pooled)->adds = false;
-  const auto last_pooled =
-      std::find_if_not(parts->rbegin(), parts->rend() - static_cast<ptrdiff_t>(first), is_apart);
-  (first_pooled != parts->end() ? *last_pooled : parts->back()).finishes = columns.finishes;
+  begin->awaits = columns.awaits;
+  (first_apart == parts->end() ? *begin : parts->back()).adds = false;
+  (first_apart - 1)->finishes = columns.finishes;
 }
 
 float StddevOf(const FieldLayout::KeySet& key_set, float init_stddev) {
