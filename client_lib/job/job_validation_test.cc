@@ -385,9 +385,9 @@ TEST(JobValidationTest, GroupsAreThoseOfACategoricalFeature) {
 
 TEST(JobValidationTest, GroupKeyIsCountedAmongTheFields) {
   const Job job = Changed({});
-  EXPECT_EQ(FindGroupKey(job.data()->field, "origin"), 0u);
-  EXPECT_EQ(FindGroupKey(job.data()->field, "hour"), 1u);
-  EXPECT_EQ(FindGroupKey(job.data()->field, "origin_hour"), 2u);
+  EXPECT_EQ(FindGroupKey(job.data(), "origin")->field, 0u);
+  EXPECT_EQ(FindGroupKey(job.data(), "hour")->field, 1u);
+  EXPECT_EQ(FindGroupKey(job.data(), "origin_hour")->field, 2u);
   Data libsvm;
   libsvm.set_format(LIBSVM);
   libsvm.set_libsvm_fields(4);

@@ -49,7 +49,7 @@ struct RankShared {
   // A delay in each step before its end, to simulate a slow worker.
   MonotonicDuration step_delay = MonotonicDuration::zero();
   // Delays in each step before its gradients are computed, for experiments.
-  Straggler straggler;
+  Straggler straggler = {};
   // A delay for each element of a dense table: once in the forward pass and twice in the backward
   // pass, to simulate a slow model. Needs dense_path: ALLREDUCE without micro-batches.
   MonotonicDuration element_delay = MonotonicDuration::zero();
