@@ -18,6 +18,10 @@ inline constexpr uint32_t kMeasuredRanks = 64;
 // what it cannot tell it does not count. Not thread-safe.
 class PullMarks {
  public:
+  // The pull of the next step is answered while the present one is computed, and may overtake the
+  // end of the step before.
+  static constexpr size_t kPullsAhead = 2;
+
   // Some logical worker has ended a step.
   void OnStepEnded() { ++steps_ended_; }
 
@@ -39,8 +43,6 @@ class PullMarks {
   }
 
  private:
-  // The pull of the next step is answered while the present one is computed.
-  static constexpr size_t kPullsAhead = 2;
   static constexpr uint64_t kNone = UINT64_MAX;
   struct Mark {
     uint64_t step = kNone;

@@ -24,6 +24,17 @@ size_t SlotBytes(const TableSchema& table, const ByteView& keys) {
   return floats * sizeof(float);
 }
 
+// Counts how stale the parameters are that a pull of a logical worker reads.
+void MeasureStaleness(Replica& replica, const Sender& sender) PAWL_REQUIRES(replica.mu) {
+  const Partition& partition = *replica.partition;
+  if (IsSync(partition.options().consistency.mode())) return;
+  replica.pull_marks.OnPull(sender.number, sender.step);
+  // Another step is none that the rank trains.
+  if (sender.step > partition.clock(sender.number) + PullMarks::kPullsAhead) return;
+  const uint64_t slowest = partition.min_clock();
+  replica.clock_staleness.Add(sender.step > slowest ? sender.step - slowest : 0);
+}
+
 }  // namespace
 
 absl::Status DataPlane::TooManyBytesWait() const {
@@ -120,14 +131,11 @@ absl::StatusOr<OutgoingMessage> DataPlane::AnswerPull(
       PAWL_RETURN_IF_ERROR(CheckLease(replica));
       if (replica.partition->FindTable(segment.table) == nullptr) return NoSuchTable(segment.table);
       if (sender != nullptr) {
-        const uint64_t staleness = replica.partition->Staleness(sender->number, sender->step);
-        replica.staleness_max = std::max(replica.staleness_max, staleness);
+        replica.staleness_max = std::max(
+            replica.staleness_max, replica.partition->Staleness(sender->number, sender->step));
         replica.pulls_beyond_bound += replica.partition->ExceedsBound(sender->step);
         const bool is_counted = i > 0 && request.segments[i - 1].partition == segment.partition;
-        if (!is_counted && !IsSync(view.options.consistency.mode())) {
-          replica.clock_staleness.Add(staleness);
-          replica.pull_marks.OnPull(sender->number, sender->step);
-        }
+        if (!is_counted) MeasureStaleness(replica, *sender);
       }
       replica.keys_pulled += segment.keys.size() / sizeof(uint64_t);
       if (lends) {

@@ -112,6 +112,16 @@ TEST_F(DataPlaneStalenessTest, PullsAndPushesAreCounted) {
   EXPECT_EQ(counters.update_staleness().counts(5), 1u);
 }
 
+TEST_F(DataPlaneStalenessTest, PullThatOvertakesTheEndOfAStepIsCounted) {
+  Start(ASYNC, 1);
+  ASSERT_TRUE(Pull(0, 2)->has_value());
+  // No step that the rank trains now.
+  ASSERT_TRUE(Pull(0, 3)->has_value());
+  const ServerCounters counters = plane_->Counters(/*may_be_old=*/false);
+  EXPECT_EQ(counters.clock_staleness().sum(), 2u);
+  EXPECT_EQ(counters.clock_staleness().counts(2), 1u);
+}
+
 TEST_F(DataPlaneStalenessTest, SyncModeCountsNothing) {
   Start(SYNC, 1);
   ASSERT_TRUE(Pull(0, 0)->has_value());

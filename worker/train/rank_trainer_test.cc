@@ -536,7 +536,7 @@ TEST(RankTrainerTest, StragglerWaitsBeforeItPushes) {
   straggler.ms = 3'600'000;
   straggler.max_ms = straggler.ms;
   straggler.ranks = {{1, 1}};
-  Cluster cluster({.mode = ASYNC, .straggler = straggler});
+  Cluster cluster({.mode = ASYNC, .share_dense = false, .straggler = straggler});
   std::vector<absl::Status> results(2);
   std::thread slow([&] { results[1] = cluster.trainers_[1]->Run(); });
   results[0] = cluster.trainers_[0]->Run();

@@ -252,8 +252,9 @@ class Run {
     }
     if (child.Succeeded()) {
       // It left on request, as after SIGTERM, or its program ended early.
+      // A scheduler that does not answer may have ended with the job, which the worker knew first.
       const bool is_worker = absl::StartsWith(child.name(), "worker");
-      if (is_worker && state_ != FINISHING && !cluster_.HasWorker()) {
+      if (is_worker && answered && state_ != FINISHING && !cluster_.HasWorker()) {
         Fail(absl::StrCat(what, " before the job ended, and no worker is left"), &child);
         StopJob(failure_);
       } else if (answered) {
