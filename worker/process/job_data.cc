@@ -11,6 +11,7 @@
 #include "client_lib/base/clock.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/job/data_files.h"
+#include "client_lib/job/model_layers.h"
 #include "spdlog/spdlog.h"
 #include "worker/model/loss_function.h"
 #include "worker/train/ndcg.h"
