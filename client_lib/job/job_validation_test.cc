@@ -239,7 +239,7 @@ TEST(JobValidationTest, DataMustFitTheModel) {
   ExpectRefused({"model.mlp={ hidden: 8 classes: 0 }"}, "classes is 0");
   ExpectRefused({"model.loss=SOFTMAX_CROSS_ENTROPY"}, "model.loss is SOFTMAX_CROSS_ENTROPY");
   ExpectRefused({"data.format=DATA_FORMAT_UNSPECIFIED", "data.csv={}"}, "data.csv is set");
-  ExpectRefused({"data.libsvm_fields=3"}, "libsvm_fields is set to 3");
+  ExpectRefused({"data.libsvm_fields=3"}, "libsvm_fields is 3, but");
   Job libsvm = Changed({"data.format=LIBSVM", "model.mlp={ hidden: 8 classes: 2 }"});
   libsvm.mutable_data()->clear_csv();
   EXPECT_NE(Validate(libsvm).message().find("needs numeric inputs"), absl::string_view::npos);
