@@ -32,6 +32,8 @@ struct DatasetOptions {
   std::optional<DataShape> shape = std::nullopt;
   // Malformed samples that are skipped.
   uint64_t max_bad_samples = 0;
+  // The job can raise max_bad_samples, and errors say so.
+  bool is_training = false;
 };
 
 // All samples of some files: labels, numbers, and the numbers of their keys. A BatchAssembler makes
@@ -79,7 +81,9 @@ class Dataset final : public TrainingData {
 
  private:
   explicit Dataset(const DatasetOptions& options)
-      : store_(options.max_bytes), bad_samples_(options.max_bad_samples) {}
+      : store_(options.max_bytes),
+        bad_samples_(options.max_bad_samples,
+                     options.is_training ? BadSamples::kTrainingRemedy : "") {}
 
   SampleStore store_;
   BadSamples bad_samples_;

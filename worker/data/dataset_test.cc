@@ -165,6 +165,15 @@ TEST(DatasetTest, MalformedLineIsNamedThroughGzip) {
               HasSubstr("bad.csv.gz:3:1: column 'y': 'q' is not a number"));
 }
 
+TEST(DatasetTest, MalformedTrainingSampleComesWithARemedy) {
+  const std::string path = Write("remedy.csv", "y,x\n1,a\nq,b\n");
+  EXPECT_EQ(LoadError(Csv(), path, {.is_training = true}).message(),
+            path +
+                ":3:1: column 'y': 'q' is not a number; correct it, or set "
+                "data.max_bad_samples to skip malformed samples");
+  EXPECT_EQ(LoadError(Csv(), path).message(), path + ":3:1: column 'y': 'q' is not a number");
+}
+
 TEST(DatasetTest, EvaluationFileTakesTheTrainingShape) {
   const DatasetOptions options{.shape = DataShape{0, 3}};
   const std::string path = Write("eval.libsvm", "1 1:1\n");

@@ -112,7 +112,8 @@ absl::StatusOr<JobData> LoadJobData(const Job& job, const JobDataOptions& option
   } else {
     PAWL_ASSIGN_OR_RETURN(auto memory, Dataset::Load(spec, files,
                                                      {.max_bytes = options.max_bytes,
-                                                      .max_bad_samples = spec.max_bad_samples()}));
+                                                      .max_bad_samples = spec.max_bad_samples(),
+                                                      .is_training = true}));
     PAWL_RETURN_IF_ERROR(CheckLabels(job, memory->shape(), memory->labels(), "data.train", files));
     LogBadSamples(memory->bad_samples());
     used_bytes = memory->memory_bytes();

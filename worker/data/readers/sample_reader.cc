@@ -10,7 +10,7 @@ absl::Status BadSamples::Add(uint64_t count, const std::string& example) {
   count_ += count;
   if (shown_.size() < kMaxShown) shown_.push_back(example);
   if (count_ <= limit_) return absl::OkStatus();
-  if (limit_ == 0) return absl::InvalidArgumentError(example);
+  if (limit_ == 0) return absl::InvalidArgumentError(absl::StrCat(example, remedy_));
   return absl::InvalidArgumentError(
       absl::StrCat("more than ", limit_,
                    " samples are malformed (data.max_bad_samples); the first: ", shown_.front()));

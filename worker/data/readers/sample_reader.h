@@ -53,7 +53,13 @@ class BadSamples {
   // So many are kept to be shown.
   static constexpr size_t kMaxShown = 5;
 
-  explicit BadSamples(uint64_t limit = 0) : limit_(limit) {}
+  // The remedy for training data, whose malformed samples can be skipped.
+  static constexpr absl::string_view kTrainingRemedy =
+      "; correct it, or set data.max_bad_samples to skip malformed samples";
+
+  // `remedy` ends the description of a sample that is refused.
+  explicit BadSamples(uint64_t limit = 0, absl::string_view remedy = "")
+      : limit_(limit), remedy_(remedy) {}
 
   // Counts samples; `example` describes one of them. Returns the first example once they exceed
   // the limit.
@@ -64,6 +70,7 @@ class BadSamples {
 
  private:
   const uint64_t limit_;
+  const std::string remedy_;
   uint64_t count_ = 0;
   std::vector<std::string> shown_;
 };

@@ -78,7 +78,9 @@ class StreamedData final : public TrainingData {
   };
 
   StreamedData(const Data& spec, StreamOptions options)
-      : spec_(spec), options_(std::move(options)), bad_samples_(spec.max_bad_samples()) {}
+      : spec_(spec),
+        options_(std::move(options)),
+        bad_samples_(spec.max_bad_samples(), BadSamples::kTrainingRemedy) {}
 
   absl::Status Adopt(std::vector<IndexedFile> files);
   // The last two orders that were asked for are kept.

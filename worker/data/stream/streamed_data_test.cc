@@ -498,7 +498,9 @@ TEST_F(StreamedDataTest, MalformedSamplesAreCountedAndSkipped) {
   const std::string file = Write("a", text);
   const auto strict = Open({file});
   EXPECT_EQ(strict.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(strict.status().message(), HasSubstr(file + ":28:3: 'x' is not an index:value pair"));
+  EXPECT_THAT(strict.status().message(),
+              HasSubstr(file + ":28:3: 'x' is not an index:value pair; correct it, or set "
+                               "data.max_bad_samples"));
   spec_.set_max_bad_samples(6);
   const auto memory = Dataset::Load(spec_, {file}, {.max_bad_samples = 6});
   ASSERT_TRUE(memory.ok()) << memory.status();
