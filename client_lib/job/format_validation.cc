@@ -43,6 +43,10 @@ class ColumnValidator {
     for (int i = 0; i < columns_.size(); ++i) PAWL_RETURN_IF_ERROR(ValidateColumn(i));
     if (features_.labels == 0)
       return Invalid(list_, " has 0 label columns; it must have at least one");
+    if (features_.labels > kMaxLabels) {
+      return Invalid(list_, " has ", features_.labels, " label columns; at most ", kMaxLabels,
+                     " are possible");
+    }
     if (weights_ > 1) return Invalid(list_, " has ", weights_, " weight columns; at most one");
     if (features_.numerics + features_.fields == 0) {
       return Invalid(list_, " has a label and no feature; add a column of another kind");
@@ -286,7 +290,7 @@ absl::StatusOr<DataFeatures> ValidateFormat(const Data& data) {
                    "; set format: TFRECORD or RECORDS");
   }
   if (data.format() != LIBSVM && data.libsvm_fields() != 0) {
-    return Invalid("data.libsvm_fields is set to ", data.libsvm_fields(), ", but data.format is ",
+    return Invalid("data.libsvm_fields is ", data.libsvm_fields(), ", but data.format is ",
                    DataFormat_Name(data.format()), "; leave it out");
   }
   if (data.libsvm_fields() > kMaxFields) {

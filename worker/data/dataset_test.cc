@@ -194,7 +194,8 @@ TEST(DatasetTest, BadSpecIsRefusedBeforeTheFileIsOpened) {
   EXPECT_THAT(CheckDataSettings(both).message(), HasSubstr("data.csv is set"));
   both = Csv();
   both.set_libsvm_fields(1);
-  EXPECT_THAT(CheckDataSettings(both).message(), HasSubstr("data.libsvm_fields is set"));
+  EXPECT_THAT(CheckDataSettings(both).message(),
+              HasSubstr("data.libsvm_fields is 1, but data.format is CSV"));
   EXPECT_TRUE(CheckDataSettings(Csv()).ok());
   EXPECT_TRUE(CheckDataSettings(Idx()).ok());
 }

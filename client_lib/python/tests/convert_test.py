@@ -243,7 +243,7 @@ def tf_record(message):
 
 
 def tf_example(features):
-    """A tf.Example message; features: integers, floats or texts by name."""
+    """A tf.Example message; features: integers, floats or lists of texts by name."""
 
     def field(number, content):
         assert len(content) < 128
@@ -257,7 +257,7 @@ def tf_example(features):
         elif isinstance(value, float):
             kind = field(2, field(1, struct.pack("<f", value)))
         else:
-            kind = field(1, field(1, value.encode()))
+            kind = field(1, b"".join(field(1, text.encode()) for text in value))
         entries += field(1, field(1, name.encode()) + field(2, kind))
     # The message may be longer than 127 bytes.
     size = len(entries)
@@ -274,21 +274,33 @@ class TrainingTest(unittest.TestCase):
         rows = []
         for _ in range(300):
             user, item, price = int(rng.integers(20)), int(rng.integers(30)), rng.integers(8) / 4
-            rows.append((int((user + item) % 3 == 0), user, "i%d" % item, float(price)))
+            tags = ["t%d" % tag for tag in rng.integers(12, size=int(rng.integers(5)))]
+            rows.append(
+                {
+                    "label": int((user + item) % 3 == 0),
+                    "weight": float(1 + user % 3) / 2,
+                    "user": user,
+                    "item": ["i%d" % item],
+                    "price": float(price),
+                    "tags": tags,
+                }
+            )
         with open("train.csv", "w", encoding="utf-8") as file:
-            print("label,user,item,price", file=file)
+            print(*rows[0], sep=",", file=file)
             for row in rows:
-                print(*row, sep=",", file=file)
+                fields = [value if not isinstance(value, list) else "|".join(value)
+                          for value in row.values()]
+                print(*fields, sep=",", file=file)
         with open("train.tfrecord", "wb") as file:
-            for label, user, item, price in rows:
-                example = {"label": label, "item": item, "price": price, "user": user}
-                file.write(tf_record(tf_example(example)))
+            for row in rows:
+                file.write(tf_record(tf_example(dict(reversed(row.items())))))
         with contextlib.redirect_stdout(io.StringIO()):
-            types = ["label=float32", "user=int64", "price=float32"]
-            arguments = ["train.rec", "--csv", "train.csv", "--type", *types]
-            self.assertEqual(command.main([*arguments, "--rows-per-block", "50"]), 0)
+            types = ["label=float32", "weight=float64", "user=int64", "price=float32"]
+            flags = ["--type", *types, "--list", "tags=|", "--rows-per-block", "50"]
+            self.assertEqual(command.main(["train.rec", "--csv", "train.csv", *flags]), 0)
         columns = [
             {"name": "label", "label": {}},
+            {"name": "weight", "weight": {}},
             {"name": "user", "categorical": {}},
             {"name": "item", "hashed": {"buckets": 1000}},
             {"name": "price", "numeric": {}},
@@ -303,18 +315,22 @@ class TrainingTest(unittest.TestCase):
             "epochs": 2,
             "logical_workers": 2,
         }
+        tags = {"name": "tags", "categorical": {}, "list": {"max_length": 3}, "domain": "tag"}
+        csv_tags = {**tags, "list": {"max_length": 3, "separator": "|"}}
         for settings in ({}, {"window_samples": 64, "block_bytes": 1024, "keep_order": True}):
             results = {}
+            records = {"columns": [*columns, tags]}
             for name, spec in (
-                ("train.csv", {"format": "CSV", "csv": {"columns": columns}}),
-                ("train.rec", {"format": "RECORDS", "records": {"columns": columns}}),
-                ("train.tfrecord", {"format": "TFRECORD", "records": {"columns": columns}}),
+                ("train.csv", {"format": "CSV", "csv": {"columns": [*columns, csv_tags]}}),
+                ("train.rec", {"format": "RECORDS", "records": records}),
+                ("train.tfrecord", {"format": "TFRECORD", "records": records}),
             ):
                 data = {"train": name, "eval": name, **spec, **settings}
                 out = "out-%s-%d" % (name, len(settings))
                 result = pawl.train({**job, "data": data}, quiet=True, out=out)
                 self.assertEqual(result["samples"], 600)
-                results[name] = (result["digest"], result["eval"])
+                scores = result["eval"]
+                results[name] = (result["digest"], scores["auc"], scores["logloss"])
             self.assertEqual(results["train.rec"], results["train.csv"])
             self.assertEqual(results["train.tfrecord"], results["train.csv"])
 

@@ -81,6 +81,12 @@ absl::StatusOr<size_t> MemorySource::Read(char* out, size_t size) {
   return count;
 }
 
+absl::string_view MemorySource::Take(size_t size) {
+  const absl::string_view bytes = rest_.substr(0, size);
+  rest_.remove_prefix(bytes.size());
+  return bytes;
+}
+
 absl::StatusOr<Compression> CompressionOf(const std::string& path) {
   PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<FileSource> file, Open(path));
   return CompressionOf(*file, path);

@@ -21,6 +21,9 @@ class ByteSource {
   // Writes up to `size` bytes to `out` and returns their number, which is 0 only at the end. After
   // an error the source is unusable. REQUIRES: size > 0.
   virtual absl::StatusOr<size_t> Read(char* out, size_t size) = 0;
+  // Takes the next bytes, at most `size`, without copying them: a part of the source's memory.
+  // Empty if the source has them not in memory, or at the end.
+  virtual absl::string_view Take(size_t /*size*/) { return {}; }
   // The memory of buffers and of the state of decompression.
   virtual uint64_t memory_bytes() const { return 0; }
 };
@@ -31,6 +34,7 @@ class MemorySource final : public ByteSource {
   explicit MemorySource(absl::string_view bytes) : rest_(bytes) {}
 
   absl::StatusOr<size_t> Read(char* out, size_t size) override;
+  absl::string_view Take(size_t size) override;
 
  private:
   absl::string_view rest_;

@@ -1,5 +1,6 @@
 #include "worker/data/readers/column_features.h"
 
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <utility>
@@ -16,12 +17,42 @@ namespace {
 constexpr double kMaxBucket = 9007199254740992.0;  // 2^53
 constexpr size_t kMaxNumberText = 32;
 
+// log(1 + n) for the counts that are most frequent; the same bits as without the table.
+constexpr int kSmallCounts = 1024;
+const std::array<double, kSmallCounts>& SmallLogs() {
+  static const std::array<double, kSmallCounts> kLogs = [] {
+    std::array<double, kSmallCounts> logs;
+    for (int n = 0; n < kSmallCounts; ++n)
+      logs[static_cast<size_t>(n)] = n <= 1 ? DeterministicLog1p(n) : DeterministicLog(1.0 + n);
+    return logs;
+  }();
+  return kLogs;
+}
+
 // sign(x) * log(1 + |x|)
-double SignedLog1p(double x) {
+inline double SignedLog1p(double x) {
+  if (x >= 0 && x < kSmallCounts) {
+    const auto n = static_cast<int>(x);
+    if (n == x) return SmallLogs()[static_cast<size_t>(n)];
+  }
   const double magnitude = std::abs(x);
   const double log =
       magnitude <= 1 ? DeterministicLog1p(magnitude) : DeterministicLog(1 + magnitude);
   return x < 0 ? -log : log;
+}
+
+// What a label, weight or numeric becomes of a number. False if that is malformed.
+inline bool Transform(const ColumnFeatures::Feature& feature, double number, float* result) {
+  if (feature.is_numeric) {
+    if (feature.log1p) number = SignedLog1p(number);
+    number = (number - feature.mean) / feature.scale;
+  } else if (feature.has_threshold) {
+    number = number > feature.threshold ? 1 : 0;
+  } else if (feature.kind == Column::kWeight && number < 0) {
+    return false;
+  }
+  *result = static_cast<float>(number);
+  return std::isfinite(*result);
 }
 
 // Returns false if x has no bucket.
@@ -74,8 +105,8 @@ inline uint64_t CategoryKey(const ColumnFeatures::Feature& feature, absl::string
 }
 
 // The value as a number, before transformations.
-inline absl::Status ToNumber(const ColumnFeatures::Feature& feature, const ColumnValue& value,
-                             double* number) {
+absl::Status ToNumber(const ColumnFeatures::Feature& feature, const ColumnValue& value,
+                      double* number) {
   switch (value.type) {
     case ColumnValue::Type::kText:
       if (value.text.empty() && feature.has_missing) break;
@@ -107,34 +138,28 @@ inline absl::Status ToNumber(const ColumnFeatures::Feature& feature, const Colum
   return absl::OkStatus();
 }
 
-inline absl::Status ToFloat(const ColumnFeatures::Feature& feature, const ColumnValue& value,
-                            float* result) {
+absl::Status ToFloat(const ColumnFeatures::Feature& feature, const ColumnValue& value,
+                     float* result) {
   double number = 0;
   PAWL_RETURN_IF_ERROR(ToNumber(feature, value, &number));
-  if (feature.kind == Column::kLabel) {
-    const Column::Label& label = feature.column.label();
-    if (label.has_greater_than()) {
-      *result = number > label.greater_than() ? 1.0f : 0.0f;
-      return absl::OkStatus();
-    }
-  } else if (feature.kind == Column::kWeight) {
-    if (number < 0) {
-      return MalformedColumn(
-          feature, absl::StrCat(Shown(value), " is no weight; a weight is a number of at least 0"));
-    }
-  } else {
-    const Column::Numeric& numeric = feature.column.numeric();
-    if (numeric.log1p()) number = SignedLog1p(number);
-    const double scale = numeric.scale();
-    number = (number - numeric.mean()) / (scale == 0 ? 1 : scale);
+  if (Transform(feature, number, result)) return absl::OkStatus();
+  if (feature.kind == Column::kWeight && number < 0) {
+    return MalformedColumn(
+        feature, absl::StrCat(Shown(value), " is no weight; a weight is a number of at least 0"));
   }
-  *result = static_cast<float>(number);
-  if (std::isfinite(*result)) return absl::OkStatus();
   return MalformedColumn(feature, absl::StrCat(Shown(value), " is out of float32's range"));
 }
 
-inline absl::Status ToBucket(const ColumnFeatures::Feature& feature, const ColumnValue& value,
-                             uint64_t* key) {
+// ToFloat for text, without the description of what is malformed.
+inline bool TextToFloat(const ColumnFeatures::Feature& feature, absl::string_view text,
+                        float* result) {
+  double number = feature.missing;
+  if (!(text.empty() && feature.has_missing) && !ParseNumber(text, &number)) return false;
+  return Transform(feature, number, result);
+}
+
+absl::Status ToBucket(const ColumnFeatures::Feature& feature, const ColumnValue& value,
+                      uint64_t* key) {
   double number = 0;
   int64_t bucket = 0;
   PAWL_RETURN_IF_ERROR(ToNumber(feature, value, &number));
@@ -175,6 +200,11 @@ ColumnFeatures::Feature::Feature(const Column& spec)
       missing(spec.has_numeric() ? spec.numeric().missing() : spec.bucketized().missing()),
       missing_text(spec.has_hashed() ? spec.hashed().missing() : spec.categorical().missing()),
       key(spec.domain().empty() ? spec.name() : spec.domain()),
+      log1p(spec.numeric().log1p()),
+      mean(spec.numeric().mean()),
+      scale(spec.numeric().scale() == 0 ? 1 : spec.numeric().scale()),
+      has_threshold(spec.label().has_greater_than()),
+      threshold(spec.label().greater_than()),
       buckets(spec.has_hashed() ? spec.hashed().buckets() : spec.crossed().buckets()) {
   if (spec.list().max_length() != 0) max_length = spec.list().max_length();
 }
@@ -273,9 +303,12 @@ absl::Status ColumnFeatures::ApplyTexts(absl::Span<const absl::string_view> fiel
       case Column::kBucketized:
         status = ToBucket(feature, ColumnValue::Text(text), &sample->keys[feature.field]);
         break;
-      default:
-        status = ToFloat(feature, ColumnValue::Text(text), PlaceOf(feature, sample));
+      default: {
+        float* const place = PlaceOf(feature, sample);
+        if (TextToFloat(feature, text, place)) continue;
+        status = ToFloat(feature, ColumnValue::Text(text), place);
         break;
+      }
     }
     if (!status.ok()) {
       *bad_source = feature.source;

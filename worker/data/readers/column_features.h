@@ -89,6 +89,12 @@ class ColumnFeatures {
     double missing;
     std::string missing_text;
     FeatureKey key;
+    // For numbers.
+    bool log1p;
+    double mean;
+    double scale;
+    bool has_threshold;
+    double threshold;
     // 0: not hashed.
     uint64_t buckets;
     size_t max_length = kMaxListLength;

@@ -43,6 +43,8 @@ class SampleReader {
   virtual bool IsAtBoundary() const { return true; }
   // The largest number of entries of a sample so far, for formats in which it varies; otherwise 0.
   virtual uint64_t most_entries() const { return 0; }
+  // The memory of what the reader keeps, if that grows with the data; otherwise 0.
+  virtual uint64_t memory_bytes() const { return 0; }
 };
 
 // Counts malformed samples, up to a limit.

@@ -18,14 +18,15 @@ class ByteRuns {
   static constexpr size_t kBufferBytes = 64 * 1024;
 
   // `source` must outlive this object.
-  explicit ByteRuns(ByteSource& source) : source_(source), buffer_(kBufferBytes) {}
+  explicit ByteRuns(ByteSource& source) : source_(source) {}
 
-  // The next `size` bytes, or those that are left, valid until the next call. Memory grows with
-  // what the source has, not with what a damaged file asks for. Errors are those of the source.
+  // The next `size` bytes, or those that are left, valid until the next call. Errors are those of
+  // the source. REQUIRES: `size` has a limit, because it is the memory that a call may need.
   absl::StatusOr<absl::string_view> Read(size_t size);
 
   // The bytes up to the end of the last run.
   uint64_t offset() const { return read_ - (end_ - begin_); }
+  uint64_t memory_bytes() const { return buffer_.size(); }
 
  private:
   ByteSource& source_;

@@ -59,6 +59,15 @@ absl::Status RecordReader::MalformedBlock(absl::string_view what) const {
       absl::StrCat(name_, ": block at byte ", block_offset_, ": ", what));
 }
 
+uint64_t RecordReader::memory_bytes() const {
+  uint64_t bytes = bytes_.memory_bytes() + memory_.capacity() +
+                   tile_of_numbers_.capacity() * sizeof(float) +
+                   tile_of_keys_.capacity() * sizeof(uint64_t);
+  for (const Made& made : made_)
+    bytes += made.keys.capacity() * sizeof(uint64_t) + made.numbers.capacity() * sizeof(float);
+  return bytes;
+}
+
 absl::Status RecordReader::ReadHead() {
   const auto malformed = [this](absl::string_view what) {
     return absl::InvalidArgumentError(absl::StrCat(name_, ": ", what));

@@ -45,6 +45,7 @@ class RecordReader final : public SampleReader {
   uint64_t offset() const override { return offset_; }
   uint64_t lines() const override { return row_before_ + row_; }
   bool IsAtBoundary() const override { return row_ == rows_; }
+  uint64_t memory_bytes() const override;
 
  private:
   // What a feature makes of the distinct values of its column.

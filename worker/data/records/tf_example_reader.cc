@@ -22,17 +22,9 @@ uint32_t LoadCrc(const char* bytes) {
 
 int CountOf(const TfFeature* values) {
   if (values == nullptr) return 0;
-  switch (values->kind_case()) {
-    case TfFeature::kBytesList:
-      return values->bytes_list().value_size();
-    case TfFeature::kFloatList:
-      return values->float_list().value_size();
-    case TfFeature::kInt64List:
-      return values->int64_list().value_size();
-    case TfFeature::KIND_NOT_SET:
-      break;
-  }
-  return 0;
+  if (values->has_bytes_list()) return values->bytes_list().value_size();
+  if (values->has_float_list()) return values->float_list().value_size();
+  return values->int64_list().value_size();
 }
 
 // REQUIRES: index < CountOf(&values).
@@ -59,10 +51,17 @@ TfExampleReader::TfExampleReader(ColumnFeatures features, ByteSource& source,
       name_(name),
       start_offset_(start.offset),
       bytes_(source),
+      example_(std::make_unique<TfExample>()),
       records_(start.lines) {
   for (ColumnFeatures::Feature& feature : features_.features())
     feature.source = places_.emplace(feature.source_name(), places_.size()).first->second;
   found_.resize(places_.size());
+}
+
+TfExampleReader::~TfExampleReader() = default;
+
+uint64_t TfExampleReader::memory_bytes() const {
+  return bytes_.memory_bytes() + example_->SpaceUsedLong();
 }
 
 absl::Status TfExampleReader::Malformed(absl::string_view what) const {
@@ -119,12 +118,10 @@ absl::StatusOr<bool> TfExampleReader::Next(SampleStore* store) {
 }
 
 absl::Status TfExampleReader::Apply(absl::string_view message) {
-  arena_.Reset();
-  auto* const example = google::protobuf::Arena::CreateMessage<TfExample>(&arena_);
-  if (!example->ParseFromArray(message.data(), static_cast<int>(message.size())))
+  if (!example_->ParseFromArray(message.data(), static_cast<int>(message.size())))
     return Malformed("it is not a tf.Example message");
   std::fill(found_.begin(), found_.end(), nullptr);
-  for (const TfFeatureEntry& entry : example->features().feature()) {
+  for (const TfFeatureEntry& entry : example_->features().feature()) {
     const auto place = places_.find(entry.name());
     if (place != places_.end()) found_[place->second] = &entry.value();
   }

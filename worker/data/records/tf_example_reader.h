@@ -12,7 +12,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "google/protobuf/arena.h"
 #include "proto/job.pb.h"
 #include "worker/data/readers/byte_source.h"
 #include "worker/data/readers/column_features.h"
@@ -21,6 +20,7 @@
 
 namespace pawl {
 
+class TfExample;
 class TfFeature;
 
 // A record is its length (uint64), the masked CRC32C of that, the message, and the masked CRC32C of
@@ -39,6 +39,7 @@ class TfExampleReader final : public SampleReader {
                                                                const RecordSpec& spec,
                                                                const SourceStart& start = {});
 
+  ~TfExampleReader() override;
   const DataShape& shape() const { return features_.shape(); }
 
   absl::StatusOr<bool> Next(SampleStore* store) override;
@@ -46,6 +47,7 @@ class TfExampleReader final : public SampleReader {
   bool IsAtSample() const override { return is_at_sample_; }
   uint64_t offset() const override { return bytes_.offset(); }
   uint64_t lines() const override { return records_; }
+  uint64_t memory_bytes() const override;
 
  private:
   TfExampleReader(ColumnFeatures features, ByteSource& source, const std::string& name,
@@ -67,7 +69,8 @@ class TfExampleReader final : public SampleReader {
   const std::string name_;
   const uint64_t start_offset_;
   ByteRuns bytes_;
-  google::protobuf::Arena arena_;
+  // Reused, so that parsing rarely allocates memory.
+  const std::unique_ptr<TfExample> example_;
   ColumnSample sample_;
   uint64_t records_;
   // Where the current record begins in the file.

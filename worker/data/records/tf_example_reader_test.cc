@@ -113,7 +113,7 @@ TEST(TfExampleReaderTest, MalformedRecordsAreNamedAndCanBeSkipped) {
   EXPECT_THAT(Error(Example("feature { name: 'label' value { float_list { value: nan } } }")),
               HasSubstr("column 'label': nan is not a finite number"));
   EXPECT_THAT(Error(Example("feature { name: 'label' value { bytes_list { value: 'x\\n' } } }")),
-              HasSubstr("column 'label': 'x\\x0a' is not a number"));
+              HasSubstr("column 'label': 'x\\n' is not a number"));
   std::string damaged = kFirst;
   damaged[20] = static_cast<char>(damaged[20] ^ 1);
   EXPECT_THAT(Error(damaged),

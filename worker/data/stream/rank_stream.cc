@@ -187,6 +187,9 @@ absl::Status RankStream::AppendFromUnit(size_t unit_number, uint64_t first, uint
     count -= here;
     first = 0;
     PAWL_RETURN_IF_ERROR(Charge(store->memory_bytes(), slot));
+    const uint64_t reader_bytes = blocks_.memory_bytes() + reader_->memory_bytes();
+    PAWL_RETURN_IF_ERROR(data_.Account(accounted_reader_bytes_, reader_bytes));
+    accounted_reader_bytes_ = reader_bytes;
   }
   return absl::OkStatus();
 }
@@ -197,8 +200,6 @@ absl::Status RankStream::OpenBlockAt(size_t file, size_t block, uint64_t first) 
   if (reader_ == nullptr || file_ != file || block_ != block || passed_ > first) {
     reader_.reset();
     PAWL_ASSIGN_OR_RETURN(const absl::string_view bytes, blocks_.Read(file, block));
-    PAWL_RETURN_IF_ERROR(data_.Account(accounted_reader_bytes_, blocks_.memory_bytes()));
-    accounted_reader_bytes_ = blocks_.memory_bytes();
     source_ = std::make_unique<MemorySource>(bytes);
     PAWL_ASSIGN_OR_RETURN(reader_,
                           OpenBlock(data_.spec_, indexed.index, info, *source_, indexed.path));
