@@ -208,7 +208,7 @@ def pull_item(
 ) -> Item:
     """An item of Session.pull. Raises InvalidArgumentError if `out` does not fit."""
     flat = _check_keys(table, keys)
-    shape = table.shape if table.is_dense else np.shape(keys) + (table.dim,)
+    shape = table.shape if table.is_dense else np.shape(np.asarray(keys)) + (table.dim,)
     if out is None:
         out = np.empty(shape, np.float32)
     elif (
@@ -243,7 +243,7 @@ def push_item(
     """An item of Session.push. Raises InvalidArgumentError for another shape."""
     flat = _check_keys(table, keys)
     values = _values_of(gradients, "gradients")
-    shape = table.shape if flat is None else np.shape(keys) + (table.dim,)
+    shape = table.shape if flat is None else np.shape(np.asarray(keys)) + (table.dim,)
     # A scalar parameter is a tensor of one element.
     if values.shape != shape and values.size * int(np.prod(shape)) != 1:
         raise errors.InvalidArgumentError(

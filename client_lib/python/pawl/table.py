@@ -120,7 +120,9 @@ class Table:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Reads rows and the optimizer's state of them: (*keys' shape, slot_count)."""
         item = pull_item(self, keys)
-        shape = (self.slot_count,) if self.is_dense else np.shape(keys) + (self.slot_count,)
+        shape: tuple[int, ...] = (self.slot_count,)
+        if not self.is_dense:
+            shape = np.shape(np.asarray(keys)) + shape
         item.slots = np.empty(shape, np.float32)
         self._client.free_running.pull([item], timeout=timeout).wait()
         return item.values, item.slots

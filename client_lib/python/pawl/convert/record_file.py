@@ -323,7 +323,7 @@ class _Values:
             if self._present is not None:
                 values = [value if self._present[i] else 0 for i, value in enumerate(values)]
             try:
-                values = np.array(values, None if len(values) else dtype)
+                values = np.array(values) if len(values) else np.empty(0, dtype)
             except (TypeError, ValueError) as error:
                 raise self._error("has values that are not numbers: %s" % error) from error
         elif self._present is not None:
@@ -384,7 +384,7 @@ def _distinct(values: Any) -> tuple[Any, Optional[np.ndarray]]:
         numbers = np.fromiter(
             (places.setdefault(value, len(places)) for value in values), np.int64, len(values)
         )
-        distinct = list(places)
+        distinct = list(places)  # type: ignore[assignment]
     # Numbers are cheaper than texts to read again.
     most = 0.5 if isinstance(values, np.ndarray) else 0.75
     return (values, None) if len(distinct) > most * len(values) else (distinct, numbers)

@@ -157,7 +157,7 @@ def parquet(files: Sequence[str], names: Optional[Sequence[str]] = None) -> Sour
             raise _invalid("%s has other columns or types than %s", path, files[0])
         schema = found if schema is None else schema
     columns = []
-    for field in schema:
+    for field in schema or ():
         is_list = _is_arrow_list(field.type)
         kind = field.type.value_type if is_list else field.type
         where = "the column %r of %s" % (field.name, files[0])

@@ -460,6 +460,7 @@ class EmbeddingBagCollection(_Collection):
         for lookup, (table, _) in enumerate(self._lookups):
             own = offsets[places[lookup] * batch : (places[lookup] + 1) * batch + 1]
             rows, inverse = fetch.of(lookup)
+            assert rows.leaf is not None, "rows are fetched before they are pooled"
             parts.append(
                 pool(
                     rows.leaf,

@@ -118,7 +118,7 @@ class _KeyIndex(torch.nn.Module):
         return rows, inverse, first + len(strangers)
 
 
-class Embedding(torch.nn.Embedding, _KeyIndex):
+class Embedding(torch.nn.Embedding, _KeyIndex):  # type: ignore[misc]
     """A torch.nn.Embedding that is looked up by 64-bit keys."""
 
     def __init__(self, table: "_Table", padding_idx: Optional[int] = None):
@@ -131,7 +131,7 @@ class Embedding(torch.nn.Embedding, _KeyIndex):
         return functional.embedding(places, rows, padding_idx=padding)
 
 
-class EmbeddingBag(torch.nn.EmbeddingBag, _KeyIndex):
+class EmbeddingBag(torch.nn.EmbeddingBag, _KeyIndex):  # type: ignore[misc]
     """A torch.nn.EmbeddingBag that is looked up by 64-bit keys."""
 
     def __init__(
@@ -188,7 +188,7 @@ class _Collection(torch.nn.Module):
         order = {name: place for place, name in enumerate(features.keys())}
         batch, values = features.stride(), features.values()
         offsets = features.offsets().to(torch.int64)
-        found = []
+        found: list[tuple[torch.Tensor, ...]] = []
         for number, feature in self._lookups:
             place = order[feature]
             own = offsets[place * batch : (place + 1) * batch + 1]
@@ -291,11 +291,15 @@ def _describe(path: str, module: LookupModule) -> dict[str, Any]:
             described.update(mode=module.mode, include_last_offset=module.include_last_offset)
     elif isinstance(module, (embedding.EmbeddingBagCollection, embedding.EmbeddingCollection)):
         pools = isinstance(module, embedding.EmbeddingBagCollection)
-        configs = module.embedding_bag_configs() if pools else module.embedding_configs()
+        configs: Any = (
+            module.embedding_bag_configs()  # type: ignore[operator]
+            if pools
+            else module.embedding_configs()  # type: ignore[operator]
+        )
         described = {"features": [list(config.feature_names) for config in configs]}
         if pools:
             described["pooling"] = [getattr(c.pooling, "value", c.pooling) for c in configs]
-            described["is_weighted"] = module.is_weighted()
+            described["is_weighted"] = module.is_weighted()  # type: ignore[operator]
     else:
         raise errors.InvalidArgumentError(
             "module %r is a %s, which has no exported form" % (path, type(module).__name__)

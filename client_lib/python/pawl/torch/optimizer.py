@@ -322,7 +322,7 @@ class Optimizer(torch.optim.Optimizer):
             self._handles.append(handles)
         self._rates = _Rates([group["lr"] for group in groups])
         super().__init__(groups, {})
-        self.job.add_part(self)
+        self.job.add_part(self)  # type: ignore[arg-type]
 
     @property
     def steps_before_data(self) -> int:
@@ -333,7 +333,9 @@ class Optimizer(torch.optim.Optimizer):
         return 1 if self._dense is not None else 0
 
     @torch.no_grad()
-    def step(self, closure: Optional[Callable[[], float]] = None) -> Optional[float]:
+    def step(  # type: ignore[override]
+        self, closure: Optional[Callable[[], float]] = None
+    ) -> Optional[float]:
         """Pushes the gradients since the last step() and ends the rank's step."""
         loss = None
         if closure is not None:

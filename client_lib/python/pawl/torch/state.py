@@ -160,8 +160,8 @@ def load_state_dict(
             table, handles[table].dim, parts["keys"], parts["rows"], parts.get("slots")
         )
     model.load_state_dict(dense, strict=False)
-    for table, given in initial.items():
-        handles[table].initial = given
+    for table, initial_rows in initial.items():
+        handles[table].initial = initial_rows
     for name, value in slots.items():
         if name in parameters:
             given = torch.as_tensor(value).detach().cpu().numpy()
