@@ -44,6 +44,8 @@ inline constexpr uint32_t kMaxMicroBatches = 65536;
 inline constexpr float kMaxLossScale = 16777216;
 inline constexpr int kMaxHiddenLayers = 32;
 inline constexpr uint32_t kMaxExperts = 64;
+// Two tables each; a job has at most 1024.
+inline constexpr uint64_t kMaxMmoeLayers = 400;
 // Labels of a sample.
 inline constexpr uint32_t kMaxLabels = 64;
 // The weight matrix between two layers of this width takes 1 GiB, too much to move in a step.

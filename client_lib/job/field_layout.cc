@@ -99,6 +99,16 @@ absl::StatusOr<std::vector<uint32_t>> Histories(const Data& data, const Model& m
   return histories;
 }
 
+// The name from which the keys of a column are made; with LIBSVM empty.
+std::string DomainOf(const Data& data, const std::string& name) {
+  for (const auto* const columns : {&data.csv().columns(), &data.records().columns()}) {
+    for (const Column& column : *columns) {
+      if (column.name() == name) return column.domain().empty() ? name : column.domain();
+    }
+  }
+  return "";
+}
+
 absl::Status AddAttentions(const Data& data, const Model& model, uint32_t field_count,
                            FieldLayout& layout) {
   for (int i = 0; i < model.din().attention_size(); ++i) {
@@ -118,6 +128,11 @@ absl::Status AddAttentions(const Data& data, const Model& model, uint32_t field_
     if (of_target.pooling == FieldPooling::kNone) {
       return absl::InvalidArgumentError(absl::StrCat(where, ".target is \"", attention.target(),
                                                      "\", which is a history itself"));
+    }
+    if (DomainOf(data, attention.history()) != DomainOf(data, attention.target())) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          where, ": \"", attention.history(), "\" and \"", attention.target(),
+          "\" have different keys for the same category; give both columns the same domain"));
     }
     if (of_target.key_set != layout.field_sets[places.history.field_set].key_set) {
       return absl::InvalidArgumentError(absl::StrCat(
@@ -146,6 +161,16 @@ FieldLayout::Place FieldLayout::PlaceOf(uint32_t field) const {
       return {set, static_cast<size_t>(found - fields.begin())};
   }
   return {};
+}
+
+absl::Status CheckOneDim(const FieldLayout& layout, uint32_t dim) {
+  for (const FieldLayout::KeySet& key_set : layout.key_sets) {
+    if (DimOf(key_set, dim) == dim) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "model.features: the table ", key_set.name, " has dim ", key_set.dim,
+        ", but the model multiplies vectors with each other; all must have its dim, ", dim));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<FieldLayout> FieldLayoutOf(const Data& data, const Model& model,
@@ -212,6 +237,13 @@ absl::StatusOr<FieldLayout> FieldLayoutOf(const Data& data, const Model& model,
       }
     }
     for (const uint32_t field : histories) {
+      const std::optional<int> entry = entries[field];
+      if (entry.has_value() && PoolingOf(model.features(*entry).pooling()) != FieldPooling::kSum) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "model.features[", *entry, "].pooling is ",
+            Pooling_Name(model.features(*entry).pooling()),
+            ", but one of its columns is a history, which is summed by attention; leave it out"));
+      }
       if (belongs(field)) layout.field_sets.push_back({key_set, FieldPooling::kNone, {field}});
     }
   }

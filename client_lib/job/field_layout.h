@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/job.pb.h"
 
@@ -67,6 +68,15 @@ struct FieldLayout {
 // job file. REQUIRES: the columns of `data` are valid (ValidateData).
 absl::StatusOr<FieldLayout> FieldLayoutOf(const Data& data, const Model& model,
                                           uint32_t field_count);
+
+// The width of the key set's vectors in a model of width `dim`.
+inline uint32_t DimOf(const FieldLayout::KeySet& key_set, uint32_t dim) {
+  return key_set.dim == 0 ? dim : key_set.dim;
+}
+
+// For a model that multiplies vectors with each other. INVALID_ARGUMENT, naming model.features, if
+// a table's vectors do not have the model's width.
+absl::Status CheckOneDim(const FieldLayout& layout, uint32_t dim);
 
 }  // namespace pawl
 

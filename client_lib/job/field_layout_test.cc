@@ -22,6 +22,8 @@ Data ColumnsNamed(const std::vector<std::string>& names) {
     Column* const column = data.mutable_csv()->add_columns();
     column->set_name(name);
     column->mutable_categorical();
+    if (name == "clicked" || name == "bought") column->mutable_list()->set_separator("|");
+    if (name == "clicked" || name == "bought" || name == "item") column->set_domain("item");
   }
   return data;
 }
@@ -112,6 +114,11 @@ TEST(FieldLayoutTest, MistakesAreNamed) {
   refused("din { attention { history: 'items' target: 'item' } }",
           "model.din.attention[0].history");
   refused("din { attention { history: 'clicked' target: 'clicked' } }", "is a history itself");
+  refused("din { attention { history: 'clicked' target: 'user' } }", "the same domain");
+  refused(
+      "din { attention { history: 'clicked' target: 'item' } } "
+      "features { table: 'a' columns: ['item', 'clicked'] pooling: MEAN }",
+      "model.features[0].pooling is MEAN");
   refused(
       "din { attention { history: 'clicked' target: 'item' } } "
       "features { table: 'a' columns: 'item' }",

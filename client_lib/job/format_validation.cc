@@ -43,6 +43,10 @@ class ColumnValidator {
     for (int i = 0; i < columns_.size(); ++i) PAWL_RETURN_IF_ERROR(ValidateColumn(i));
     if (features_.labels == 0)
       return Invalid(list_, " has 0 label columns; it must have at least one");
+    if (features_.labels > kMaxLabels) {
+      return Invalid(list_, " has ", features_.labels, " label columns; at most ", kMaxLabels,
+                     " are possible");
+    }
     if (weights_ > 1) return Invalid(list_, " has ", weights_, " weight columns; at most one");
     if (features_.numerics + features_.fields == 0) {
       return Invalid(list_, " has a label and no feature; add a column of another kind");

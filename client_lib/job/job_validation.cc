@@ -74,6 +74,12 @@ absl::Status ValidateMmoe(const Model::Mmoe& mmoe, const DataFeatures& features)
   }
   if (mmoe.expert().empty())
     return Invalid("model.mmoe.expert is empty; it must have the widths of an expert's layers");
+  const uint64_t layers = uint64_t{mmoe.experts()} * static_cast<uint64_t>(mmoe.expert_size()) +
+                          features.labels * static_cast<uint64_t>(mmoe.tower_size() + 2);
+  if (layers > kMaxMmoeLayers) {
+    return Invalid("model.mmoe has ", layers, " layers in all experts, gates and towers; at most ",
+                   kMaxMmoeLayers, " are possible");
+  }
   if (mmoe.label_weights().empty()) return absl::OkStatus();
   if (static_cast<uint64_t>(mmoe.label_weights_size()) != features.labels) {
     return Invalid("model.mmoe.label_weights has ", mmoe.label_weights_size(),
@@ -85,6 +91,50 @@ absl::Status ValidateMmoe(const Model::Mmoe& mmoe, const DataFeatures& features)
                    "; it must be finite and at least 0");
   }
   return absl::OkStatus();
+}
+
+// The width of the vectors that the model multiplies with each other; 0 if it does not.
+uint32_t MultipliedDim(const Model& model) {
+  switch (model.kind_case()) {
+    case Model::kFm:
+      return model.fm().dim();
+    case Model::kDeepfm:
+      return model.deepfm().dim();
+    case Model::kDlrm:
+      return model.dlrm().dim();
+    case Model::kMatrixFactorization:
+      return model.matrix_factorization().dim();
+    default:
+      return 0;
+  }
+}
+
+absl::Status ValidateFeatures(const Data& data, const Model& model, const DataFeatures& inputs) {
+  for (int i = 0; i < model.features_size(); ++i) {
+    const Features& features = model.features(i);
+    const std::string where = absl::StrCat("model.features[", i, "]");
+    PAWL_RETURN_IF_ERROR(ValidateStddev(where, features.init_stddev()));
+    if (model.has_logistic_regression() &&
+        (features.dim() != 0 || features.init_stddev() != 0 || features.pooling() == MAX)) {
+      return Invalid(where, " has dim, init_stddev or pooling: MAX, but logistic_regression has ",
+                     "weights only, which are summed; leave them out");
+    }
+    if (features.optimizer().has_assign()) {
+      return Invalid(where,
+                     ".optimizer.assign is set, which trains nothing; set another optimizer");
+    }
+    if (features.has_optimizer()) {
+      PAWL_RETURN_IF_ERROR(
+          ValidateOptimizer(features.optimizer(), absl::StrCat(where, ".optimizer")));
+    }
+  }
+  // Only the data determines how many fields LIBSVM has.
+  const bool is_known = data.format() != LIBSVM || data.libsvm_fields() != 0;
+  PAWL_ASSIGN_OR_RETURN(
+      const FieldLayout layout,
+      FieldLayoutOf(data, model, is_known ? static_cast<uint32_t>(inputs.fields) : kMaxFields));
+  const uint32_t dim = MultipliedDim(model);
+  return dim == 0 ? absl::OkStatus() : CheckOneDim(layout, dim);
 }
 
 absl::Status ValidateModel(const Data& data, const Model& model, const DataFeatures& features) {
@@ -123,6 +173,10 @@ absl::Status ValidateModel(const Data& data, const Model& model, const DataFeatu
         return Invalid("model.dlrm.bottom must end with a layer as wide as dim, ", dlrm.dim(),
                        ", since data has numeric inputs");
       }
+      if (features.numerics == 0 && features.fields < 2) {
+        return Invalid("model.dlrm multiplies vectors with each other, but data has one field and ",
+                       "no numeric inputs; add columns, or choose wide_deep");
+      }
       break;
     }
     case Model::kMlp:
@@ -143,6 +197,11 @@ absl::Status ValidateModel(const Data& data, const Model& model, const DataFeatu
       break;
     case Model::kMatrixFactorization:
       PAWL_RETURN_IF_ERROR(NeedFields("model.matrix_factorization", features, 2));
+      if (features.fields > 2 || features.numerics > 0) {
+        return Invalid("model.matrix_factorization takes a user and an item, but data has ",
+                       features.fields, " categorical fields and ", features.numerics,
+                       " numeric inputs; leave the others out, or choose fm");
+      }
       PAWL_RETURN_IF_ERROR(
           ValidateDim("model.matrix_factorization", model.matrix_factorization().dim()));
       PAWL_RETURN_IF_ERROR(
@@ -160,6 +219,11 @@ absl::Status ValidateModel(const Data& data, const Model& model, const DataFeatu
       if (model.dcn().cross_layers() < 1 || model.dcn().cross_layers() > kMaxHiddenLayers) {
         return Invalid("model.dcn.cross_layers is ", model.dcn().cross_layers(),
                        "; it must be 1 to ", kMaxHiddenLayers);
+      }
+      if (const uint64_t width = features.fields * model.dcn().dim() + features.numerics;
+          model.features().empty() && model.dcn().rank() == 0 && width > kMaxLayerWidth) {
+        return Invalid("model.dcn would multiply its ", width, " inputs by a square matrix; with ",
+                       "more than ", kMaxLayerWidth, " set model.dcn.rank");
       }
       if (model.dcn().rank() > kMaxLayerWidth) {
         return Invalid("model.dcn.rank is ", model.dcn().rank(), "; at most ", kMaxLayerWidth,
@@ -191,12 +255,7 @@ absl::Status ValidateModel(const Data& data, const Model& model, const DataFeatu
     return Invalid("data has ", features.labels, " labels, but only model.mmoe predicts more than ",
                    "one; choose it, or keep one label");
   }
-  PAWL_RETURN_IF_ERROR(FieldLayoutOf(data, model, static_cast<uint32_t>(features.fields)).status());
-  for (int i = 0; i < model.features_size(); ++i) {
-    if (!model.features(i).has_optimizer()) continue;
-    PAWL_RETURN_IF_ERROR(ValidateOptimizer(model.features(i).optimizer(),
-                                           absl::StrCat("model.features[", i, "].optimizer")));
-  }
+  PAWL_RETURN_IF_ERROR(ValidateFeatures(data, model, features));
   PAWL_RETURN_IF_ERROR(ValidateRecompute(model, static_cast<uint32_t>(features.labels)));
   const bool many_classes = model.has_mlp() && model.mlp().classes() > 1;
   if (!Loss_IsValid(model.loss()))
@@ -207,12 +266,6 @@ absl::Status ValidateModel(const Data& data, const Model& model, const DataFeatu
                    "every other model LOGISTIC or SQUARED");
   }
   return absl::OkStatus();
-}
-
-Loss LossOf(const Model& model) {
-  if (model.loss() != LOSS_UNSPECIFIED) return model.loss();
-  if (model.has_mlp() && model.mlp().classes() > 1) return SOFTMAX_CROSS_ENTROPY;
-  return model.has_matrix_factorization() ? SQUARED : LOGISTIC;
 }
 
 absl::Status ValidateEvaluation(const Job& job) {

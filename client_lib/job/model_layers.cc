@@ -15,6 +15,12 @@ void Append(const std::string& part, int layers, std::vector<std::string>& names
 
 }  // namespace
 
+Loss LossOf(const Model& model) {
+  if (model.loss() != LOSS_UNSPECIFIED) return model.loss();
+  if (model.has_mlp() && model.mlp().classes() > 1) return SOFTMAX_CROSS_ENTROPY;
+  return model.has_matrix_factorization() ? SQUARED : LOGISTIC;
+}
+
 std::vector<std::string> LayersOf(const Model& model, uint32_t labels) {
   std::vector<std::string> names;
   // The output layer is not among the hidden layers.

@@ -1,4 +1,4 @@
-// The names of a model's fully connected layers.
+// The loss and the fully connected layers of a model.
 #ifndef PAWL_CLIENT_LIB_JOB_MODEL_LAYERS_H_
 #define PAWL_CLIENT_LIB_JOB_MODEL_LAYERS_H_
 
@@ -10,6 +10,9 @@
 #include "proto/job.pb.h"
 
 namespace pawl {
+
+// The model's loss, or its default if it names none.
+Loss LossOf(const Model& model);
 
 // In the order of the forward pass: "mlp/0", or for DLRM "bottom/0" and "top/0". Their tables are
 // "<name>/weight" and "<name>/bias". `labels`: of a sample of the data. Empty for a model without

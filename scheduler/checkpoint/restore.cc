@@ -73,6 +73,7 @@ absl::Status CheckFits(const Job& job, const CheckpointManifest& manifest) {
   PAWL_RETURN_IF_ERROR(
       same("data.libsvm_fields", job.data().libsvm_fields(), then.data().libsvm_fields()));
   PAWL_RETURN_IF_ERROR(SameMessage("data.csv", job.data().csv(), then.data().csv()));
+  PAWL_RETURN_IF_ERROR(SameMessage("data.records", job.data().records(), then.data().records()));
   PAWL_RETURN_IF_ERROR(SameMessage("model", job.model(), then.model()));
   PAWL_RETURN_IF_ERROR(SameMessage("optimizer", job.optimizer(), then.optimizer()));
   PAWL_RETURN_IF_ERROR(

@@ -194,6 +194,11 @@ TEST_F(RestoreTest, IncompatibleJobIsRefused) {
   expect_refused("model", [](Job& job) { job.mutable_model()->mutable_fm()->set_dim(5); });
   expect_refused("optimizer",
                  [](Job& job) { job.mutable_optimizer()->mutable_sgd()->set_learning_rate(0.2); });
+  expect_refused("data.csv",
+                 [](Job& job) { job.mutable_data()->mutable_csv()->set_no_header(true); });
+  expect_refused("data.records", [](Job& job) {
+    job.mutable_data()->mutable_records()->add_columns()->set_domain("item");
+  });
   expect_refused("data.window_samples",
                  [](Job& job) { job.mutable_data()->set_window_samples(9); });
   expect_refused("data.max_bad_samples",

@@ -187,9 +187,21 @@ absl::Status BatchAssembler::AddChosen(absl::Span<const uint64_t> samples,
   set_keys->clear();
   uint32_t* field_begin = set->field_begin.data();
   *field_begin++ = 0;
+  const size_t fields = store_.shape.field_count;
   for (const uint64_t sample : samples) {
+    // With field_counts: the first entry of field `at`, which is not summed up again for each
+    // field.
+    uint32_t at = 0;
+    uint64_t first = store_.field_counts.empty() ? 0 : store_.sample_begin[sample];
     for (const uint32_t field : layout.fields) {
-      const SampleRange entries = store_.EntriesOf(sample, field);
+      SampleRange entries{0, 0};
+      if (store_.field_counts.empty()) {
+        entries = store_.EntriesOf(sample, field);
+      } else {
+        const uint16_t* const counts = &store_.field_counts[sample * fields];
+        for (; at < field; ++at) first += counts[at];
+        entries = {first, first + counts[field]};
+      }
       const float share = layout.pooling == FieldPooling::kMean && entries.size() > 1
                               ? 1.0f / static_cast<float>(entries.size())
                               : 1.0f;

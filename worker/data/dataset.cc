@@ -109,9 +109,11 @@ std::vector<uint64_t> Dataset::SamplesOfGroups(const GroupKey& key, uint32_t ran
   return samples;
 }
 
-LabelSummary Dataset::labels() const {
+LabelSummary Dataset::labels(bool first_only) const {
   LabelSummary summary{store_.labels[0], store_.labels[0], true};
-  for (const float label : store_.labels) {
+  const size_t step = first_only ? store_.shape.label_count : 1;
+  for (size_t i = 0; i < store_.labels.size(); i += step) {
+    const float label = store_.labels[i];
     summary.min = std::min(summary.min, label);
     summary.max = std::max(summary.max, label);
     summary.integers = summary.integers && label == std::floor(label);

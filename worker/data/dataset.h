@@ -64,7 +64,8 @@ class Dataset final : public TrainingData {
   // For a BatchAssembler.
   const SampleStore& store() const { return store_; }
   uint64_t distinct_keys() const { return store_.keys().size(); }
-  LabelSummary labels() const;
+  // All labels, or the first of each sample.
+  LabelSummary labels(bool first_only = false) const;
   // The batches that the sampler says, in the sampler's order.
   std::unique_ptr<RankBatches> OpenRank(const Sampler& sampler, uint32_t rank, uint64_t end_step,
                                         const FieldLookup& lookup) const override;

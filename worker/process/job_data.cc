@@ -11,6 +11,7 @@
 #include "client_lib/base/clock.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/job/data_files.h"
+#include "client_lib/job/model_layers.h"
 #include "spdlog/spdlog.h"
 #include "worker/model/loss_function.h"
 #include "worker/train/ndcg.h"
@@ -35,13 +36,13 @@ absl::Status CheckLabels(const Job& job, const DataShape& shape, const LabelSumm
   return loss.CheckLabels(labels, absl::StrCat(field, ": the labels of ", Describe(files)));
 }
 
-// With squared loss the labels of groups are relevances.
-absl::Status CheckRelevances(const Job& job, const LabelSummary& labels,
+// With squared loss the first labels of groups are relevances.
+absl::Status CheckRelevances(const Job& job, const Dataset& eval,
                              const std::vector<std::string>& files) {
-  if (job.evaluation().group_by().empty() || job.model().loss() != SQUARED ||
-      (labels.min >= 0 && labels.max <= kMaxRelevance)) {
+  if (job.evaluation().group_by().empty() || LossOf(job.model()) != SQUARED)
     return absl::OkStatus();
-  }
+  const LabelSummary labels = eval.labels(/*first_only=*/true);
+  if (labels.min >= 0 && labels.max <= kMaxRelevance) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "evaluation.group_by: the labels of ", Describe(files), " are ", labels.min, " to ",
       labels.max, "; as relevances for NDCG they must be 0 to ", kMaxRelevance));
@@ -78,7 +79,7 @@ absl::StatusOr<JobData> LoadEvaluatedData(const Job& job, const JobDataOptions& 
                         Dataset::Load(job.data(), files, {.max_bytes = options.max_bytes}));
   PAWL_RETURN_IF_ERROR(
       CheckLabels(job, data.eval->shape(), data.eval->labels(), "data.eval", files));
-  PAWL_RETURN_IF_ERROR(CheckRelevances(job, data.eval->labels(), files));
+  PAWL_RETURN_IF_ERROR(CheckRelevances(job, *data.eval, files));
   data.train = std::make_unique<EvaluatedData>(*data.eval);
   spdlog::info("read {} evaluation samples; this job trains nothing (evaluation.only)",
                data.eval->size());
@@ -127,7 +128,7 @@ absl::StatusOr<JobData> LoadJobData(const Job& job, const JobDataOptions& option
                                                     .shape = data.train->shape()}));
     PAWL_RETURN_IF_ERROR(
         CheckLabels(job, data.eval->shape(), data.eval->labels(), "data.eval", eval_files));
-    PAWL_RETURN_IF_ERROR(CheckRelevances(job, data.eval->labels(), eval_files));
+    PAWL_RETURN_IF_ERROR(CheckRelevances(job, *data.eval, eval_files));
     if (streamed_data != nullptr) streamed_data->CountOther(data.eval->memory_bytes());
   }
   const double seconds = Seconds(Clock::Real().Now() - begin);

@@ -57,7 +57,7 @@ absl::Status EvaluationReport::Add(const Batch& batch, const Predictions& predic
   }
   sums_ += predictions.sums;
   for (size_t s = 0; s < groups.size(); ++s) {
-    float relevance = batch.labels[s];
+    float relevance = batch.labels[s * batch.label_count];
     if (reported_ != ReportedScores::kNone) relevance = relevance > 0 ? 1 : 0;
     members_.push_back({groups[s], {OrderOf(predictions.scores[s]), relevance}});
   }

@@ -160,12 +160,15 @@ ReportEvaluationRequest ReportOf(const std::vector<GroupedSample>& samples, Repo
   EvaluationReport report(scores);
   Batch batch;
   batch.samples = static_cast<uint32_t>(samples.size());
+  batch.label_count = 2;
   Predictions predictions;
   predictions.sums.samples = samples.size();
   std::vector<uint64_t> groups;
   for (const GroupedSample& sample : samples) {
     groups.push_back(sample.group);
     batch.labels.push_back(sample.positive);
+    // Only the first label counts.
+    batch.labels.push_back(!sample.positive);
     predictions.scores.push_back(sample.score);
   }
   EXPECT_TRUE(report.Add(batch, predictions, groups).ok());

@@ -83,7 +83,7 @@ bool RankTrainer::IsIdle() const {
 
 absl::Status RankTrainer::RunSteps() {
   const uint64_t total = shared_.plan.total_steps();
-  // Whatever the rank had done beyond the checkpoint's step.
+  // The checkpoint may have the rank at an earlier step; its parameters are evaluated.
   if (shared_.job.evaluation().only()) return evaluation_->Run(total).status();
   uint64_t step = session_.step();
   stream_ = std::make_unique<BatchStream>(step, total, [this](uint64_t number, Batch* batch) {

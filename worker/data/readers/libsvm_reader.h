@@ -23,7 +23,7 @@ inline constexpr uint32_t kMaxLibsvmPairs = 1 << 16;
 // Blanks and tabs separate; '#' starts a comment; empty lines are skipped. The index (0 to 2^64 -
 // 1, in any order) is the key and the value is the entry's weight. Labels are stored unchanged. The
 // weight of a sample is at least 0. A "qid:number" after the label, which groups samples of ranking
-// tasks, is checked and ignored.
+// tasks, is kept for evaluations.
 class LibsvmReader final : public SampleReader {
  public:
   // `source` must outlive the reader. Errors name the file `name`. `lines_before`: the lines of the

@@ -30,7 +30,7 @@ constexpr uint32_t kMaxDictionaryBytes = 64 * 1024;
 // How much larger than wanted a block may be: by a sample, comments, or bytes that are no samples.
 constexpr uint64_t kMaxExcessBytes = uint64_t{64} << 20;
 // Changes when the same settings give other samples or blocks than before.
-constexpr uint64_t kSettingsVersion = 1;
+constexpr uint64_t kSettingsVersion = 2;
 
 // Keeps what was read and not yet taken.
 class KeepingSource final : public ByteSource {

@@ -29,8 +29,13 @@ absl::StatusOr<std::unique_ptr<Network>> DcnNetwork::Create(const Model::Dcn& sp
   PAWL_RETURN_IF_ERROR(CheckLayerWidths("model.dcn.hidden", spec.hidden()));
   PAWL_RETURN_IF_ERROR(CheckHasFields("model.dcn", inputs.shape.field_count));
   PAWL_RETURN_IF_ERROR(CheckCount("model.dcn.cross_layers", spec.cross_layers(), kMaxHiddenLayers));
-  PAWL_RETURN_IF_ERROR(CheckInputWidth(
-      "model.dcn", VectorsWidth(inputs.layout, spec.dim()) + inputs.shape.numeric_count));
+  const uint64_t width = VectorsWidth(inputs.layout, spec.dim()) + inputs.shape.numeric_count;
+  PAWL_RETURN_IF_ERROR(CheckInputWidth("model.dcn", width));
+  if (spec.rank() == 0 && width > kMaxLayerWidth) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("model.dcn: would multiply its ", width, " inputs by a square matrix; with ",
+                     "more than ", kMaxLayerWidth, " set model.dcn.rank"));
+  }
   return absl::WrapUnique(new DcnNetwork(spec, inputs, tables));
 }
 

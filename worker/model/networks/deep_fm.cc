@@ -16,7 +16,7 @@ absl::StatusOr<std::unique_ptr<Network>> DeepFmNetwork::Create(const Model::Deep
   PAWL_RETURN_IF_ERROR(CheckInputWidth(
       "model.deepfm",
       uint64_t{inputs.shape.field_count} * spec.dim() + inputs.shape.numeric_count));
-  PAWL_RETURN_IF_ERROR(CheckOneDim("model.deepfm", inputs.layout, spec.dim()));
+  PAWL_RETURN_IF_ERROR(CheckOneDim(inputs.layout, spec.dim()));
   return absl::WrapUnique(new DeepFmNetwork(spec, inputs, tables));
 }
 

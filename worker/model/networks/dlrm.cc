@@ -48,7 +48,7 @@ absl::StatusOr<std::unique_ptr<Network>> DlrmNetwork::Create(const Model::Dlrm& 
         ", is ", spec.bottom().empty() ? "absent" : absl::StrCat(*spec.bottom().rbegin())));
   }
   PAWL_RETURN_IF_ERROR(CheckInputWidth("model.dlrm", TopInputs(spec, inputs)));
-  PAWL_RETURN_IF_ERROR(CheckOneDim("model.dlrm", inputs.layout, spec.dim()));
+  PAWL_RETURN_IF_ERROR(CheckOneDim(inputs.layout, spec.dim()));
   return absl::WrapUnique(new DlrmNetwork(spec, inputs, tables));
 }
 

@@ -11,7 +11,7 @@ absl::StatusOr<std::unique_ptr<Network>> FactorizationMachineNetwork::Create(
   PAWL_RETURN_IF_ERROR(CheckEmbeddingDim("model.fm.dim", spec.dim()));
   PAWL_RETURN_IF_ERROR(CheckInitStddev("model.fm.init_stddev", spec.init_stddev()));
   PAWL_RETURN_IF_ERROR(CheckHasFields("model.fm", inputs.shape.field_count));
-  PAWL_RETURN_IF_ERROR(CheckOneDim("model.fm", inputs.layout, spec.dim()));
+  PAWL_RETURN_IF_ERROR(CheckOneDim(inputs.layout, spec.dim()));
   return absl::WrapUnique(new FactorizationMachineNetwork(spec, inputs, tables));
 }
 

@@ -29,7 +29,7 @@ absl::StatusOr<std::unique_ptr<Network>> MatrixFactorizationNetwork::Create(
         absl::StrCat("model.matrix_factorization: takes no numeric inputs, but the data has ",
                      inputs.shape.numeric_count, "; remove them or use fm"));
   }
-  PAWL_RETURN_IF_ERROR(CheckOneDim("model.matrix_factorization", inputs.layout, spec.dim()));
+  PAWL_RETURN_IF_ERROR(CheckOneDim(inputs.layout, spec.dim()));
   return absl::WrapUnique(new MatrixFactorizationNetwork(spec, inputs, tables));
 }
 

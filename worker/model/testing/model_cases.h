@@ -114,7 +114,8 @@ inline float RandomLabel(const ModelCase& test_case, uint32_t classes, std::mt19
   }
 }
 
-// Fields of 0, 1 or 2 entries with values; some keys repeat. `keys` for each table.
+// Fields of 0, 1 or 2 entries with values, lists of 0 to 4; some keys repeat. `keys` for each
+// table.
 inline Batch RandomBatch(const ModelCase& test_case, uint32_t samples, uint32_t keys,
                          std::mt19937& random) {
   std::normal_distribution<float> normal(0, 1);
@@ -143,7 +144,11 @@ inline Batch RandomBatch(const ModelCase& test_case, uint32_t samples, uint32_t 
     set.field_count = static_cast<uint32_t>(layout.field_sets[i].fields.size());
     set.field_begin.push_back(0);
     for (uint32_t f = 0; f < samples * set.field_count; ++f) {
-      for (uint32_t count = random() % 8 == 0 ? random() % 3 : 1; count > 0; --count) {
+      const FieldPooling pooling = layout.field_sets[i].pooling;
+      const bool is_list = pooling == FieldPooling::kMax || pooling == FieldPooling::kNone;
+      uint32_t count = random() % 8 == 0 ? random() % 3 : 1;
+      if (is_list) count = random() % 5;
+      for (; count > 0; --count) {
         set.entry_key.push_back(random() % keys);
         set.entry_value.push_back(random() % 2 == 0 ? 1 : normal(random));
       }

@@ -289,7 +289,12 @@ def _text_value(path: str, line: int, column: Column, field: str) -> Any:
     if column.type == "bytes":
         return field.encode("utf-8", "surrogateescape")
     try:
-        return int(field) if column.type == "int64" else float(field)
+        if column.type != "int64":
+            return float(field)
+        # "007" would become another category.
+        if str(int(field)) != field:
+            raise ValueError
+        return int(field)
     except ValueError:
         raise _invalid(
             "%s, up to line %d: column %r: %r is not a number of the type %s",

@@ -1,6 +1,5 @@
 #include "worker/model/networks/parts/embedding_part.h"
 
-#include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
 #include "worker/model/networks/parts/entry_rows.h"
 
@@ -62,16 +61,6 @@ uint64_t VectorsWidth(const FieldLayout& layout, uint32_t dim) {
   for (const FieldLayout::FieldSet& set : layout.field_sets)
     width += set.fields.size() * uint64_t{DimOf(layout.key_sets[set.key_set], dim)};
   return width;
-}
-
-absl::Status CheckOneDim(absl::string_view model, const FieldLayout& layout, uint32_t dim) {
-  for (const FieldLayout::KeySet& key_set : layout.key_sets) {
-    if (DimOf(key_set, dim) == dim) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("model.features: the table ", key_set.name, " has dim ", key_set.dim, ", but ",
-                     model, " multiplies vectors with each other; all must have its dim, ", dim));
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace pawl

@@ -53,10 +53,6 @@ class EmbeddingPart {
 // The total width of the vectors, for a check before the tables are added.
 uint64_t VectorsWidth(const FieldLayout& layout, uint32_t dim);
 
-// INVALID_ARGUMENT, naming model.features, if a key set's vectors do not have the model's width,
-// which `model` needs.
-absl::Status CheckOneDim(absl::string_view model, const FieldLayout& layout, uint32_t dim);
-
 }  // namespace pawl
 
 #endif  // PAWL_WORKER_MODEL_NETWORKS_PARTS_EMBEDDING_PART_H_

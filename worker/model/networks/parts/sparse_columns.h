@@ -56,11 +56,6 @@ struct SparseParts {
   std::vector<SparseColumns> vectors;
 };
 
-// The width of the key set's vectors in a model of width `dim`.
-inline uint32_t DimOf(const FieldLayout::KeySet& key_set, uint32_t dim) {
-  return key_set.dim == 0 ? dim : key_set.dim;
-}
-
 // Adds a table for each key set, under its name, with a vector for each key, initially noise.
 SparseParts AddVectors(const FieldLayout& layout, uint32_t dim, float init_stddev,
                        TableList& tables);
