@@ -30,7 +30,7 @@ TARGETS = {
 # Scripts, and the programs to which they pass flags.
 PASSED_ON = {"chaos": ("storm",), "test": ("bazel",)}
 # Scripts whose names are programs only after a path, because documents use the words otherwise.
-ORDINARY_WORDS = {"run"}
+ORDINARY_WORDS = {"backup_workers", "batch_size", "consistency", "run", "search"}
 # Names of other projects.
 NAMES = {
     "BackupAndRestore",
@@ -45,6 +45,7 @@ NAMES = {
     "clip_grad_norm_",
     "keras",
     "memfd_create",
+    "ndcg_score",
     "pzstd",
     "scrontab",
     "serverAuth",

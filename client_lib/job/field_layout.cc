@@ -99,14 +99,34 @@ absl::StatusOr<std::vector<uint32_t>> Histories(const Data& data, const Model& m
   return histories;
 }
 
-// The name from which the keys of a column are made; with LIBSVM empty.
-std::string DomainOf(const Data& data, const std::string& name) {
+// Null: the data has no columns, as LIBSVM data.
+const Column* ColumnNamed(const Data& data, const std::string& name) {
   for (const auto* const columns : {&data.csv().columns(), &data.records().columns()}) {
     for (const Column& column : *columns) {
-      if (column.name() == name) return column.domain().empty() ? name : column.domain();
+      if (column.name() == name) return &column;
     }
   }
-  return "";
+  return nullptr;
+}
+
+// A history is a list, its target is none, and both have the same keys.
+absl::Status CheckColumns(const Data& data, const Model::Din::Attention& attention,
+                          const std::string& where) {
+  const Column* const history = ColumnNamed(data, attention.history());
+  const Column* const target = ColumnNamed(data, attention.target());
+  if (history == nullptr || target == nullptr) return absl::OkStatus();
+  if (!history->has_list() || target->has_list()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        where, ": \"", attention.history(), "\" must be a list (`list` of the column), and \"",
+        attention.target(), "\", to which its elements are compared, must not"));
+  }
+  const auto domain = [](const Column& column) {
+    return column.domain().empty() ? column.name() : column.domain();
+  };
+  if (domain(*history) == domain(*target)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      where, ": \"", attention.history(), "\" and \"", attention.target(),
+      "\" have different keys for the same category; give both columns the same domain"));
 }
 
 absl::Status AddAttentions(const Data& data, const Model& model, uint32_t field_count,
@@ -129,11 +149,7 @@ absl::Status AddAttentions(const Data& data, const Model& model, uint32_t field_
       return absl::InvalidArgumentError(absl::StrCat(where, ".target is \"", attention.target(),
                                                      "\", which is a history itself"));
     }
-    if (DomainOf(data, attention.history()) != DomainOf(data, attention.target())) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          where, ": \"", attention.history(), "\" and \"", attention.target(),
-          "\" have different keys for the same category; give both columns the same domain"));
-    }
+    PAWL_RETURN_IF_ERROR(CheckColumns(data, attention, where));
     if (of_target.key_set != layout.field_sets[places.history.field_set].key_set) {
       return absl::InvalidArgumentError(absl::StrCat(
           where, ": \"", attention.history(), "\" and \"", attention.target(),

@@ -115,6 +115,8 @@ TEST(FieldLayoutTest, MistakesAreNamed) {
           "model.din.attention[0].history");
   refused("din { attention { history: 'clicked' target: 'clicked' } }", "is a history itself");
   refused("din { attention { history: 'clicked' target: 'user' } }", "the same domain");
+  refused("din { attention { history: 'user' target: 'item' } }", "\"user\" must be a list");
+  refused("din { attention { history: 'clicked' target: 'bought' } }", "\"bought\", to which");
   refused(
       "din { attention { history: 'clicked' target: 'item' } } "
       "features { table: 'a' columns: ['item', 'clicked'] pooling: MEAN }",

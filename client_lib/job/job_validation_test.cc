@@ -239,7 +239,7 @@ TEST(JobValidationTest, DataMustFitTheModel) {
   ExpectRefused({"model.mlp={ hidden: 8 classes: 0 }"}, "classes is 0");
   ExpectRefused({"model.loss=SOFTMAX_CROSS_ENTROPY"}, "model.loss is SOFTMAX_CROSS_ENTROPY");
   ExpectRefused({"data.format=DATA_FORMAT_UNSPECIFIED", "data.csv={}"}, "data.csv is set");
-  ExpectRefused({"data.libsvm_fields=3"}, "libsvm_fields is 3, but");
+  ExpectRefused({"data.libsvm_fields=3"}, "libsvm_fields is 3");
   Job libsvm = Changed({"data.format=LIBSVM", "model.mlp={ hidden: 8 classes: 2 }"});
   libsvm.mutable_data()->clear_csv();
   EXPECT_NE(Validate(libsvm).message().find("needs numeric inputs"), absl::string_view::npos);
@@ -381,6 +381,46 @@ TEST(JobValidationTest, GroupsAreThoseOfACategoricalFeature) {
   ExpectRefused({"evaluation.early_stopping.metric=MAE"}, "does not apply");
   EXPECT_EQ(Validate(Changed({"evaluation.early_stopping.metric=NORMALIZED_ENTROPY"})),
             absl::OkStatus());
+}
+
+TEST(JobValidationTest, FeaturesAndLabelsMustFitTheModel) {
+  const auto refused = [](const std::string& model, const std::string& message) {
+    Job job = Changed({});
+    job.clear_model();
+    ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(model, job.mutable_model()));
+    const absl::Status status = Validate(job);
+    EXPECT_NE(status.message().find(message), absl::string_view::npos) << status;
+  };
+  refused("deepfm { dim: 4 } features { table: 'a' columns: 'origin' dim: 2 }",
+          "the table embedding/a has dim 2");
+  refused("logistic_regression {} features { table: 'a' columns: 'origin' dim: 2 }",
+          "weights only");
+  refused("fm { dim: 4 } features { table: 'a' columns: 'origin' optimizer { assign {} } }",
+          "model.features[0].optimizer.assign");
+  refused("fm { dim: 4 } features { table: 'a' columns: 'origin' init_stddev: 3e38 }",
+          "model.features[0].init_stddev");
+  refused("fm { dim: 4 } features { table: 'a' columns: 'airport' }",
+          "model.features[0].columns[0] is \"airport\"");
+  refused("matrix_factorization { dim: 4 }", "takes a user and an item");
+  refused("dcn { dim: 4 }", "model.dcn.cross_layers is 0");
+  refused("mmoe { dim: 4 experts: 2 }", "model.mmoe.expert is empty");
+  refused("mmoe { dim: 4 experts: 64 expert: [1, 1, 1, 1, 1, 1, 1, 1] }", "at most 400");
+  refused("mmoe { dim: 4 experts: 2 expert: 8 label_weights: [1, 1] }", "data has 1 labels");
+
+  // The number of fields is in the file.
+  Job libsvm = Changed({"data.format=LIBSVM"});
+  libsvm.mutable_data()->clear_csv();
+  libsvm.clear_model();
+  ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
+      "wide_deep { dim: 4 } features { table: 'a' columns: '30' }", libsvm.mutable_model()));
+  EXPECT_EQ(Validate(libsvm), absl::OkStatus());
+
+  Job two_labels = Changed({});
+  Column* const label = two_labels.mutable_data()->mutable_csv()->add_columns();
+  label->set_name("second");
+  label->mutable_label();
+  EXPECT_NE(Validate(two_labels).message().find("data has 2 labels, but only model.mmoe"),
+            absl::string_view::npos);
 }
 
 TEST(JobValidationTest, GroupKeyIsCountedAmongTheFields) {

@@ -161,8 +161,10 @@ bool ChildProcess::WaitUntil(MonotonicTime deadline) {
   return true;
 }
 
-bool ChildProcess::Succeeded() const {
-  return WIFEXITED(wait_status_) && WEXITSTATUS(wait_status_) == 0;
+bool ChildProcess::Succeeded() const { return ExitedWith(0); }
+
+bool ChildProcess::ExitedWith(int code) const {
+  return WIFEXITED(wait_status_) && WEXITSTATUS(wait_status_) == code;
 }
 
 bool ChildProcess::KilledBy(int signal) const {

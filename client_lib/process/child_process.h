@@ -56,8 +56,9 @@ class ChildProcess {
   bool HasEnded();
   // Waits until the child ends or `deadline` comes. Returns HasEnded().
   bool WaitUntil(MonotonicTime deadline);
-  // The next three REQUIRE HasEnded().
+  // The next four REQUIRE HasEnded().
   bool Succeeded() const;
+  bool ExitedWith(int code) const;
   bool KilledBy(int signal) const;
   // "exited with code 3", "was killed by signal 9 (Killed)".
   std::string HowItEnded() const;

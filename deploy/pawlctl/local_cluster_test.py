@@ -444,6 +444,17 @@ class LocalClusterTest(unittest.TestCase):
                 self.assertEqual(self.metrics(self.out)["state"], "STOPPED")
                 self.assert_all_gone(pids)
 
+    def test_scheduler_that_refuses_its_job_is_not_restarted(self):
+        checkpoints = self.out + "-kept"
+        run = ("run", "--job=" + self.job, "--set=checkpoint.dir=" + checkpoints)
+        code, _, err = self.pawlctl(*run, "--out=" + self.out)
+        self.assertEqual(code, 0, err)
+        code, _, err = self.pawlctl(*run, "--out=" + self.out + "-again")
+        self.assertEqual(code, 1, err)
+        self.assertIn("exited with code 2: its flags, files or job are wrong", err)
+        self.assertIn("holds checkpoints of an earlier run", err)
+        self.assertNotIn("restarting it", err)
+
     def test_stop_with_checkpoint_continues_without_one(self):
         process = self.start_endless()
         code, _, err = self.pawlctl("stop", "--with_checkpoint")

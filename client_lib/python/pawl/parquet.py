@@ -18,6 +18,7 @@ _WINDOWS_KEPT = 2
 def _import_pyarrow() -> Any:
     try:
         import pyarrow  # pylint: disable=import-outside-toplevel
+        import pyarrow.compute  # pylint: disable=import-outside-toplevel
         import pyarrow.parquet  # pylint: disable=import-outside-toplevel
     except ImportError as error:
         raise errors.FailedPreconditionError(

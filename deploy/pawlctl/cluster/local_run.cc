@@ -243,8 +243,13 @@ class Run {
       return;
     }
     if (ending_ != Ending::kNot) return;
-    if (is_scheduler && (child.Succeeded() || connection_ == nullptr)) {
-      Fail(absl::StrCat(what, child.Succeeded() ? " before the job ended" : " before it listened",
+    // Another start would find the same flags, files and job.
+    const bool is_usage = child.ExitedWith(kExitUsage);
+    if (is_scheduler && (child.Succeeded() || is_usage || connection_ == nullptr)) {
+      Fail(absl::StrCat(what,
+                        child.Succeeded() ? " before the job ended"
+                        : is_usage        ? ": its flags, files or job are wrong"
+                                          : " before it listened",
                         "; ending the whole cluster"),
            &child);
       Terminate();

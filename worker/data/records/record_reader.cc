@@ -100,6 +100,12 @@ absl::Status RecordReader::Bind() {
               [](std::string* out, const RecordColumn& column) { *out += Quoted(column.name); }),
           shown < columns_.size() ? ", ..." : ""));
     }
+    if (!found->is_list && feature.is_list) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(name_, ": column ", Quoted(source),
+                       " is not a list, but the job has `list` for it; convert it with --list, or "
+                       "leave `list` out"));
+    }
     if (found->is_list && !feature.is_list && !feature.IsField()) {
       return absl::InvalidArgumentError(absl::StrCat(
           name_, ": column ", Quoted(source), " is a list, but the job reads it as one number"));
