@@ -200,6 +200,18 @@ class ConvertTest(unittest.TestCase):
         self.assertIn("lists with empty values",
                       self.convert("p.rec", "--parquet", "bad.parquet", code=1))
 
+    def test_quotes_of_csv_files_may_be_characters(self):
+        with open("a.tsv", "w", encoding="utf-8") as file:
+            file.write('x\ty\n"a\t1\n')
+        flags = ["--csv", "a.tsv", "--delimiter", "\\t"]
+        self.assertIn("1 rows", self.convert("a.rec", *flags, "--no-quotes"))
+        self.assertIn(b'"a', Blocks("a.rec").bytes)
+        with open("b.tsv", "w", encoding="utf-8") as file:
+            file.write('x\ty\n"a\t1"\t1\n')
+        flags[1] = "b.tsv"
+        self.assertIn("1 rows", self.convert("b.rec", *flags))
+        self.assertIn("3 fields", self.convert("b.rec", *flags, "--no-quotes", code=1))
+
     def test_malformed_csv_files_are_named(self):
         with open("a.csv", "w", encoding="utf-8") as file:
             file.write("x,y\n1,2\n3\n")

@@ -229,14 +229,10 @@ TEST(RecordReaderTest, ColumnsMustFitTheFile) {
                     "columns { name: 'label' label {} } columns { name: 'items' categorical {} }"),
               HasSubstr("record 1 in the block at byte 82: column 'items': the sample has 2 "
                         "values; set `list`"));
-  // A column with one value is a list of one element.
-  SampleStore store(kNoLimit);
-  ASSERT_EQ(
-      Read(File("small.rec"),
-           "columns { name: 'label' label {} } columns { name: 'user' list {} categorical {} }",
-           &store),
-      absl::OkStatus());
-  EXPECT_THAT(store.field_counts, ElementsAre(1, 0, 1, 1, 1, 1, 1, 1, 1, 1));
+  EXPECT_THAT(
+      Error(File("small.rec"),
+            "columns { name: 'label' label {} } columns { name: 'user' list {} categorical {} }"),
+      HasSubstr("column 'user' is not a list, but the job has `list` for it"));
 }
 
 TEST(RecordReaderTest, EveryDamagedByteIsNoticed) {

@@ -64,6 +64,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--names", nargs="+", metavar="NAME", help="CSV: all columns, without a header line"
     )
+    parser.add_argument(
+        "--no-quotes", action="store_true", help="CSV: a quote is a character like others"
+    )
     parser.add_argument("--rows-per-block", type=int, default=8192, metavar="N")
     parser.add_argument("--compression", choices=COMPRESSIONS, default="none")
     return parser
@@ -91,6 +94,7 @@ def _source(options: argparse.Namespace) -> sources.Source:
         names=options.names,
         types=_pairs(options.type, "--type"),
         lists=_pairs(options.list, "--list", "|"),
+        quotes=not options.no_quotes,
     )
 
 

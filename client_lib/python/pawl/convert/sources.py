@@ -196,15 +196,18 @@ def text(
     names: Optional[Sequence[str]] = None,
     types: Optional[Mapping[str, str]] = None,
     lists: Optional[Mapping[str, str]] = None,
+    quotes: bool = True,
 ) -> Source:
     """Columns of CSV files, plain or gzip.
 
     names: those of the columns, if the files have no header line. types: the columns that are
     numbers, and their types; others are texts. lists: the columns that are lists, and the string
-    between two elements. An empty field is an absent value, or an empty list.
+    between two elements. An empty field is an absent value, or an empty list. quotes: whether
+    fields may be quoted; otherwise a quote is a character like others.
     """
+    style = {"delimiter": delimiter, "quoting": csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE}
     types, lists = types or {}, lists or {}
-    header = list(names) if names is not None else _header(files[0], delimiter)
+    header = list(names) if names is not None else _header(files[0], style)
     for name in [*types, *lists]:
         if name not in header:
             raise _invalid("%s has no column %r; it has %s", files[0], name, ", ".join(header))
@@ -212,10 +215,10 @@ def text(
 
     def chunks() -> Iterator[Mapping[str, Any]]:
         for path in files:
-            if names is None and _header(path, delimiter) != header:
+            if names is None and _header(path, style) != header:
                 raise _invalid("%s has another header line than %s", path, files[0])
             with _open(path) as file:
-                reader = csv.reader(file, delimiter=delimiter)
+                reader = csv.reader(file, **style)
                 if names is None:
                     next(reader)
                 rows: list[list[str]] = []
@@ -248,10 +251,10 @@ def _open(path: str) -> Any:
     return open(path, encoding="utf-8-sig", errors="surrogateescape", newline="")
 
 
-def _header(path: str, delimiter: str) -> list[str]:
+def _header(path: str, style: Mapping[str, Any]) -> list[str]:
     try:
         with _open(path) as file:
-            return next(csv.reader(file, delimiter=delimiter))
+            return next(csv.reader(file, **style))
     except StopIteration:
         raise _invalid("%s is empty; its first line must be a header", path) from None
     except OSError as error:
