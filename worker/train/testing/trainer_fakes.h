@@ -392,8 +392,8 @@ inline std::string WriteFile(const std::string& name, int samples, bool distinct
   std::string path = absl::StrCat(testing::TempDir(), "/", name);
   std::ofstream file(path);
   for (int s = 0; s < samples; ++s) {
-    file << (s % 3 == 0) << " qid:" << 100 + s % 5 << " " << 1 + s % 5 << ":" << (distinct ? 1 + s : 1) << " " << 10 + s % 7
-         << ":1\n";
+    file << (s % 3 == 0) << " qid:" << 100 + s % 5 << " " << 1 + s % 5 << ":"
+         << (distinct ? 1 + s : 1) << " " << 10 + s % 7 << ":1\n";
   }
   return path;
 }
