@@ -22,13 +22,19 @@ namespace {
 
 struct WatchOptions {
   ConnectionOptions connection;
-  MonotonicDuration interval = std::chrono::seconds(1);
+  // A scheduler ends some tenths of a second after its job.
+  MonotonicDuration interval = std::chrono::milliseconds(200);
 };
 
 // A scheduler that restarts, or a standby that takes over, answers again by then.
 constexpr std::chrono::seconds kMaxSilence{60};
 // Between two lines of progress without a terminal.
 constexpr std::chrono::seconds kLineInterval{10};
+
+// A scheduler that ends cancels its calls.
+bool IsSilence(const absl::Status& status) {
+  return ExitCodeOf(status) == kExitUnreachable || absl::IsCancelled(status);
+}
 
 bool HasEnded(JobState state) { return state == COMPLETED || state == FAILED || state == STOPPED; }
 
@@ -50,7 +56,7 @@ class Watch {
         heard_at = now;
         Show(*status, now);
         if (HasEnded(status->state())) return End(*status);
-      } else if (!heard_at.has_value() || ExitCodeOf(status.status()) != kExitUnreachable ||
+      } else if (!heard_at.has_value() || !IsSilence(status.status()) ||
                  now - *heard_at > kMaxSilence) {
         console_.Clear();
         return ReportError(status.status());
@@ -132,7 +138,7 @@ void AddWatchCommand(CommandLine& line) {
       "  PAWL_SCHEDULER=$(cat out/flights/scheduler.addr) pawlctl watch --json > curve.jsonl",
       [options] { return Watch(*options).Run(); });
   AddFlag(command, "--interval", "DURATION", options->interval,
-          "How often to ask the scheduler; default: 1s.");
+          "How often to ask the scheduler; default: 200ms.");
   AddConnectionFlags(command, options->connection);
 }
 

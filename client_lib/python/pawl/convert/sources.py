@@ -205,7 +205,8 @@ def text(
     between two elements. An empty field is an absent value, or an empty list. quotes: whether
     fields may be quoted; otherwise a quote is a character like others.
     """
-    style = {"delimiter": delimiter, "quoting": csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE}
+    style: dict[str, Any] = {"delimiter": delimiter}
+    style["quoting"] = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
     types, lists = types or {}, lists or {}
     header = list(names) if names is not None else _header(files[0], style)
     for name in [*types, *lists]:
