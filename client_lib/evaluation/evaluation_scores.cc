@@ -1,5 +1,7 @@
 #include "client_lib/evaluation/evaluation_scores.h"
 
+#include "absl/strings/str_cat.h"
+
 namespace pawl {
 namespace {
 
@@ -32,6 +34,10 @@ std::vector<EvaluationScore> ScoresOf(const EvaluationResult& result) {
   std::vector<EvaluationScore> scores;
   for (const Named& score : AllOf(result)) {
     if (score.has) scores.push_back({score.name, score.value});
+  }
+  for (const EvaluationResult& other : result.other_labels()) {
+    for (const EvaluationScore& score : ScoresOf(other))
+      scores.push_back({absl::StrCat(other.label(), "/", score.name), score.value});
   }
   return scores;
 }

@@ -53,6 +53,16 @@ absl::StatusOr<uint32_t> FieldNamed(const Data& data, const std::string& name,
                    "\"; with LIBSVM it must be the number of a field, from 0 to ", fields - 1));
 }
 
+std::vector<std::string> LabelNames(const Data& data) {
+  std::vector<std::string> names;
+  for (const auto* const columns : {&data.csv().columns(), &data.records().columns()}) {
+    for (const Column& column : *columns) {
+      if (column.has_label()) names.push_back(column.name());
+    }
+  }
+  return names;
+}
+
 absl::StatusOr<GroupKey> FindGroupKey(const Data& data, const std::string& group_by) {
   if (data.format() == LIBSVM && group_by == "qid") return GroupKey{.is_query_id = true};
   for (const auto* const columns : {&data.csv().columns(), &data.records().columns()}) {

@@ -1,9 +1,10 @@
-// The categorical fields of the data, by their names in the job file.
+// The categorical fields and labels of the data, by their names in the job file.
 #ifndef PAWL_CLIENT_LIB_JOB_GROUP_FIELD_H_
 #define PAWL_CLIENT_LIB_JOB_GROUP_FIELD_H_
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -15,6 +16,9 @@ namespace pawl {
 // INVALID_ARGUMENT if there is none. The number of a LIBSVM field may exceed those in the file.
 absl::StatusOr<uint32_t> FieldNamed(const Data& data, const std::string& name,
                                     absl::string_view setting);
+
+// The names of the label columns, in their order; empty for formats without names.
+std::vector<std::string> LabelNames(const Data& data);
 
 // What makes a sample a member of a group.
 struct GroupKey {

@@ -8,6 +8,8 @@
 
 #include "absl/numeric/int128.h"
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "client_lib/base/limits.h"
 #include "client_lib/base/status_macros.h"
 
 namespace pawl {
@@ -19,7 +21,8 @@ static_assert(std::endian::native == std::endian::little,
 using Score = RankEvaluation::Score;
 
 std::string Where(const ReportEvaluationRequest& part) {
-  return absl::StrCat("evaluation ", part.evaluation(), " rank ", part.rank(), " part ",
+  return absl::StrCat("evaluation ", part.evaluation(), " rank ", part.rank(),
+                      part.labels() > 1 ? absl::StrCat(" label ", part.label()) : "", " part ",
                       part.part());
 }
 
@@ -73,9 +76,15 @@ absl::Status CheckGroups(const ReportEvaluationRequest& part) {
 }  // namespace
 
 absl::Status EvaluationCollector::Add(const ReportEvaluationRequest& part) {
-  if (part.rank() >= shares_.size()) {
-    return absl::OutOfRangeError(absl::StrCat(Where(part), ": rank is ", part.rank(),
-                                              "; the job's last is ", shares_.size() - 1));
+  if (part.rank() >= ranks_) {
+    return absl::OutOfRangeError(
+        absl::StrCat(Where(part), ": rank is ", part.rank(), "; the job's last is ", ranks_ - 1));
+  }
+  const uint32_t labels = std::max(part.labels(), 1u);
+  if (labels > kMaxLabels || part.label() >= labels) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(Where(part), ": label is ", part.label(), " and labels ", part.labels(),
+                     "; labels must be at most ", kMaxLabels, " and above label"));
   }
   if (part.parts() < 1 || part.parts() > kMaxEvaluationParts || part.part() >= part.parts()) {
     return absl::InvalidArgumentError(absl::StrCat(Where(part), ": parts is ", part.parts(),
@@ -86,7 +95,12 @@ absl::Status EvaluationCollector::Add(const ReportEvaluationRequest& part) {
     return absl::FailedPreconditionError(
         absl::StrCat(Where(part), ": the evaluation being collected is ", evaluation_));
   }
-  Share& share = shares_[part.rank()];
+  if (!empty() && labels * ranks_ != shares_.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        Where(part), ": labels is ", labels, ", but it was ", shares_.size() / ranks_, " before"));
+  }
+  if (empty()) shares_.resize(size_t{labels} * ranks_);
+  Share& share = shares_[size_t{part.label()} * ranks_ + part.rank()];
   if (!share.received.empty() && share.received.size() != part.parts()) {
     return absl::InvalidArgumentError(absl::StrCat(Where(part), ": parts is ", part.parts(),
                                                    ", but it was ", share.received.size(),
@@ -120,12 +134,12 @@ absl::Status EvaluationCollector::Add(const ReportEvaluationRequest& part) {
         "; the training has diverged, try a lower learning rate"));
   }
   if (part.part() == 0) PAWL_RETURN_IF_ERROR(CheckGroups(part));
-  uint64_t labels = share.positives_and_negatives;
-  for (const Score& score : scores) labels += uint64_t{score.positives} + score.negatives;
+  uint64_t counted = share.positives_and_negatives;
+  for (const Score& score : scores) counted += uint64_t{score.positives} + score.negatives;
   const uint64_t samples = part.part() == 0 ? part.samples() : share.sums.samples;
   if (share.received_count + 1 == part.parts()) {
-    if (loss_ == LOGISTIC && labels != samples) {
-      return absl::InvalidArgumentError(absl::StrCat(Where(part), ": the parts count ", labels,
+    if (loss_ == LOGISTIC && counted != samples) {
+      return absl::InvalidArgumentError(absl::StrCat(Where(part), ": the parts count ", counted,
                                                      " labels, but samples is ", samples));
     }
     // Part p's scores are below part p + 1's, so the concatenation is ascending.
@@ -147,7 +161,7 @@ absl::Status EvaluationCollector::Add(const ReportEvaluationRequest& part) {
   }
   scores_ += scores.size();
   share.scores += scores.size();
-  share.positives_and_negatives = labels;
+  share.positives_and_negatives = counted;
   share.parts[part.part()] = std::move(scores);
   share.received[part.part()] = true;
   share.sums.step = part.step();
@@ -165,7 +179,7 @@ absl::Status EvaluationCollector::Add(const ReportEvaluationRequest& part) {
     share.sums.ndcg_groups = part.ndcg_groups();
     share.sums.ndcg_sum = part.ndcg_sum();
   }
-  complete_ranks_ += ++share.received_count == part.parts();
+  complete_shares_ += ++share.received_count == part.parts();
   return absl::OkStatus();
 }
 
@@ -175,18 +189,32 @@ bool EvaluationCollector::empty() const {
 }
 
 void EvaluationCollector::Forget(uint32_t rank) {
-  Share& share = shares_[rank];
-  complete_ranks_ -= !share.received.empty() && share.received_count == share.received.size();
-  scores_ -= share.scores;
-  share = Share();
+  for (size_t i = rank; i < shares_.size(); i += ranks_) {
+    Share& share = shares_[i];
+    complete_shares_ -= !share.received.empty() && share.received_count == share.received.size();
+    scores_ -= share.scores;
+    share = Share();
+  }
 }
 
 EvaluationInput EvaluationCollector::Take() {
+  EvaluationInput first = TakeLabel(0);
+  for (uint32_t label = 1; label < shares_.size() / ranks_; ++label)
+    first.other_labels.push_back(TakeLabel(label));
+  shares_.resize(ranks_);
+  ++evaluation_;
+  final_ = false;
+  scores_ = 0;
+  complete_shares_ = 0;
+  return first;
+}
+
+EvaluationInput EvaluationCollector::TakeLabel(uint32_t label) {
   EvaluationInput input;
   input.evaluation = evaluation_;
   input.final = final_;
   input.rounded_scores = rounded_scores_;
-  for (Share& share : shares_) {
+  for (Share& share : absl::MakeSpan(shares_).subspan(label * ranks_, ranks_)) {
     RankEvaluation rank = share.sums;
     for (std::vector<Score>& piece : share.parts) {
       rank.scores.insert(rank.scores.end(), piece.begin(), piece.end());
@@ -195,10 +223,6 @@ EvaluationInput EvaluationCollector::Take() {
     input.ranks.push_back(std::move(rank));
     share = Share();
   }
-  ++evaluation_;
-  final_ = false;
-  scores_ = 0;
-  complete_ranks_ = 0;
   return input;
 }
 

@@ -22,12 +22,13 @@ inline constexpr uint32_t kMaxEvaluationParts = 65536;
 class EvaluationCollector {
  public:
   // `ranks`: V of the job.
-  EvaluationCollector(uint32_t ranks, Loss loss) : loss_(loss), shares_(ranks) {}
+  EvaluationCollector(uint32_t ranks, Loss loss) : ranks_(ranks), loss_(loss), shares_(ranks) {}
 
   // Adds a part; a repeated part counts once. INVALID_ARGUMENT names the field; OUT_OF_RANGE: an
-  // impossible rank; FAILED_PRECONDITION: another evaluation is being collected, or a rank's last
-  // part comes while others are missing (the previous scheduler had collected them: the rank sends
-  // all parts again); RESOURCE_EXHAUSTED: beyond the limit on scores. An error changes nothing.
+  // impossible rank; FAILED_PRECONDITION: another evaluation is being collected, or the last part
+  // of a rank's label comes while others are missing (the previous scheduler had collected them:
+  // the rank sends all parts again); RESOURCE_EXHAUSTED: beyond the limit on scores. An error
+  // changes nothing.
   absl::Status Add(const ReportEvaluationRequest& part);
 
   // Drops the parts of the rank in the present evaluation: its next host reports all of them.
@@ -41,11 +42,12 @@ class EvaluationCollector {
   // Whether no part has been added.
   bool empty() const;
   // Whether all parts of all ranks have been added.
-  bool complete() const { return complete_ranks_ == shares_.size(); }
+  bool complete() const { return complete_shares_ == shares_.size(); }
   // Returns the parts and starts the next evaluation. REQUIRES: complete().
   EvaluationInput Take();
 
  private:
+  // A rank's predictions of one label.
   struct Share {
     // By part; empty until the first part.
     std::vector<std::vector<RankEvaluation::Score>> parts;
@@ -57,13 +59,17 @@ class EvaluationCollector {
     RankEvaluation sums;
   };
 
+  EvaluationInput TakeLabel(uint32_t label);
+
+  const uint32_t ranks_;
   const Loss loss_;
   uint64_t evaluation_ = 1;
   bool final_ = false;
   // Whether the added parts have rounded scores.
   bool rounded_scores_ = false;
   uint64_t scores_ = 0;
-  size_t complete_ranks_ = 0;
+  size_t complete_shares_ = 0;
+  // By label, then by rank. The first part decides how many labels there are.
   std::vector<Share> shares_;
 };
 

@@ -256,6 +256,53 @@ TEST(EvaluationCollectorTest, ImpossiblePartsAreRefusedAndChangeNothing) {
   EXPECT_EQ(ComputeEvaluation(collector.Take(), LOGISTIC).samples(), 4u);
 }
 
+TEST(EvaluationCollectorTest, LabelsAreCollectedApart) {
+  EvaluationCollector collector(2, LOGISTIC);
+  const std::vector<Sample> first = {{0.1f, false}, {0.2f, true}, {0.3f, false}};
+  const std::vector<Sample> second = {{0.1f, true}, {0.2f, true}, {0.3f, false}};
+  const auto add = [&](uint32_t rank, uint32_t label, uint32_t parts) {
+    for (ReportEvaluationRequest& part : Parts(label == 0 ? first : second, rank, parts)) {
+      part.set_label(label);
+      part.set_labels(2);
+      const absl::Status status = collector.Add(part);
+      ASSERT_TRUE(status.ok()) << status;
+    }
+  };
+  add(0, 0, 1);
+  add(0, 1, 2);
+  add(1, 0, 1);
+  EXPECT_FALSE(collector.complete());
+  ReportEvaluationRequest odd = Parts(first, 1, 1)[0];
+  odd.set_label(2);
+  odd.set_labels(2);
+  EXPECT_EQ(collector.Add(odd).code(), absl::StatusCode::kInvalidArgument) << "no such label";
+  odd.set_labels(3);
+  EXPECT_EQ(collector.Add(odd).code(), absl::StatusCode::kInvalidArgument) << "two labels before";
+  collector.Forget(0);
+  add(1, 1, 1);
+  EXPECT_FALSE(collector.complete());
+  add(0, 0, 1);
+  add(0, 1, 1);
+  ASSERT_TRUE(collector.complete());
+  EvaluationInput input = collector.Take();
+  ASSERT_EQ(input.other_labels.size(), 1u);
+  input.other_labels[0].label = "buy";
+  const EvaluationResult result = ComputeEvaluation(input, LOGISTIC);
+  ASSERT_EQ(result.other_labels_size(), 1);
+  std::vector<Sample> twice = first;
+  twice.insert(twice.end(), first.begin(), first.end());
+  EXPECT_DOUBLE_EQ(result.auc(), AucByPairs(twice));
+  twice = second;
+  twice.insert(twice.end(), second.begin(), second.end());
+  EXPECT_DOUBLE_EQ(result.other_labels(0).auc(), AucByPairs(twice));
+  EXPECT_EQ(result.other_labels(0).label(), "buy");
+  // The next evaluation starts afresh.
+  EXPECT_TRUE(collector.empty());
+  ReportEvaluationRequest next = Parts(first, 0, 1, /*evaluation=*/2)[0];
+  EXPECT_TRUE(collector.Add(next).ok());
+  EXPECT_FALSE(collector.complete());
+}
+
 TEST(EvaluationCollectorTest, PartsWhoseScoresOverlapAreRefused) {
   EvaluationCollector collector(1, LOGISTIC);
   auto parts = Parts({{0.1f, true}, {0.2f, false}, {0.3f, true}, {0.4f, false}}, 0, 2);

@@ -133,11 +133,10 @@ void SetNdcg(const EvaluationInput& input, EvaluationResult& result) {
   result.set_ndcg(std::ldexp(static_cast<double>(sum) / static_cast<double>(groups), -32));
 }
 
-}  // namespace
-
-EvaluationResult ComputeEvaluation(const EvaluationInput& input, Loss loss) {
+EvaluationResult ComputeLabel(const EvaluationInput& input, Loss loss) {
   EvaluationResult result;
   result.set_evaluation(input.evaluation);
+  result.set_label(input.label);
   uint64_t samples = 0;
   uint64_t correct = 0;
   double logloss_sum = 0;
@@ -169,6 +168,19 @@ EvaluationResult ComputeEvaluation(const EvaluationInput& input, Loss loss) {
   SetMetricsOfScores(input, samples, result);
   SetGauc(input, result);
   SetNdcg(input, result);
+  return result;
+}
+
+}  // namespace
+
+EvaluationResult ComputeEvaluation(const EvaluationInput& input, Loss loss) {
+  EvaluationResult result = ComputeLabel(input, loss);
+  for (const EvaluationInput& other : input.other_labels) {
+    EvaluationResult& judged = *result.add_other_labels() = ComputeLabel(other, loss);
+    judged.clear_evaluation();
+    judged.clear_step();
+    judged.clear_calibration_bins();
+  }
   return result;
 }
 

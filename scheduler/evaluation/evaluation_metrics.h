@@ -3,6 +3,7 @@
 #define PAWL_SCHEDULER_EVALUATION_EVALUATION_METRICS_H_
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "proto/job.pb.h"
@@ -37,18 +38,23 @@ struct RankEvaluation {
   uint64_t ndcg_sum = 0;
 };
 
-// The shares of all ranks, by rank.
+// The shares of all ranks, by rank, for one label.
 struct EvaluationInput {
   uint64_t evaluation = 0;
   bool final = false;
   // Whether the ranks rounded their scores.
   bool rounded_scores = false;
   std::vector<RankEvaluation> ranks;
+  // With several labels: the label's name, and in the first label's input those of the others.
+  std::string label;
+  std::vector<EvaluationInput> other_labels;
 };
 
 // The figures that apply to `loss`: those of probabilities and accuracy to LOGISTIC, log loss and
 // accuracy to SOFTMAX_CROSS_ENTROPY, RMSE and MAE to SQUARED, NDCG to LOGISTIC and SQUARED.
 // EvaluationResult defines each.
+//
+// The result of the first label has the others' in other_labels, without their bins.
 //
 // Sums over samples are taken in rank order, so the same parts give the same bits. AUC, GAUC,
 // NDCG, calibration and its bins come from integers: they do not even depend on the number of

@@ -35,7 +35,15 @@ absl::Status Evaluations::Add(const ReportEvaluationRequest& part) {
 std::optional<EvaluationInput> Evaluations::Take() {
   if (!collector_.complete()) return std::nullopt;
   computing_ = collector_.evaluation();
-  return collector_.Take();
+  EvaluationInput input = collector_.Take();
+  if (input.other_labels.empty()) return input;
+  // Programs of users may report any number of labels, which have no names.
+  const auto name = [this](size_t label) {
+    return label < label_names_.size() ? label_names_[label] : absl::StrCat("label", label);
+  };
+  input.label = name(0);
+  for (size_t i = 0; i < input.other_labels.size(); ++i) input.other_labels[i].label = name(i + 1);
+  return input;
 }
 
 EarlyStoppingPolicy::Decision Evaluations::Observe(const EvaluationResult& result) {
@@ -50,7 +58,8 @@ void Evaluations::Publish(const EvaluationResult& result) {
   // Thousands of results with bins would not fit into a message.
   if (!results_.empty()) results_.back().clear_calibration_bins();
   results_.push_back(result);
-  if (results_.size() > kMaxEvaluationsKept) results_.pop_front();
+  const size_t kept = kMaxEvaluationsKept / (1 + result.other_labels_size());
+  while (results_.size() > kept) results_.pop_front();
   computing_ = 0;
   stop_training_ = stop_;
   published_best_ = policy_.best();

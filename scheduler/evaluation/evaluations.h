@@ -5,8 +5,11 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "client_lib/job/group_field.h"
 #include "proto/job.pb.h"
 #include "proto/scheduler.pb.h"
 #include "proto/scheduler_state.pb.h"
@@ -15,7 +18,7 @@
 
 namespace pawl {
 
-// The limit on published evaluations; the oldest are dropped.
+// The limit on published evaluations, each counted once for every label; the oldest are dropped.
 inline constexpr size_t kMaxEvaluationsKept = 4096;
 
 // The evaluations of a job, one at a time: the parts are collected (Add), computed by the caller
@@ -27,7 +30,8 @@ class Evaluations {
       : early_stopping_(job.evaluation().has_early_stopping()),
         loss_(job.has_model() ? job.model().loss() : LOGISTIC),
         collector_(job.logical_workers(), loss_),
-        policy_(job.evaluation().early_stopping()) {}
+        policy_(job.evaluation().early_stopping()),
+        label_names_(LabelNames(job.data())) {}
 
   // A published evaluation; nullptr if there is none, or it was dropped. `step`: where it was made.
   // The number alone is ambiguous: a job that continues from the end of another one may use that
@@ -64,6 +68,8 @@ class Evaluations {
   const Loss loss_;
   EvaluationCollector collector_;
   EarlyStoppingPolicy policy_;
+  // In the order of the data's columns.
+  const std::vector<std::string> label_names_;
   // The policy at the last Publish. This is saved: an unpublished evaluation is repeated after a
   // restart.
   std::optional<EvaluationResult> published_best_;

@@ -54,6 +54,36 @@ TEST(EvaluationsTest, PublishedEvaluationIsFound) {
   EXPECT_TRUE(evaluations.Add(Part(2, 0)).ok());
 }
 
+TEST(EvaluationsTest, ResultsOfLabelsHaveTheirColumnsNames) {
+  Job job = TestJob();
+  job.set_logical_workers(1);
+  Data& data = *job.mutable_data();
+  data.set_format(CSV);
+  for (const char* name : {"click", "buy"}) {
+    Column* const column = data.mutable_csv()->add_columns();
+    column->set_name(name);
+    column->mutable_label();
+  }
+  Evaluations evaluations(job);
+  for (uint32_t label = 0; label < 2; ++label) {
+    ReportEvaluationRequest part = Part(1, 0);
+    part.set_label(label);
+    part.set_labels(2);
+    EXPECT_FALSE(evaluations.Take().has_value());
+    EXPECT_TRUE(evaluations.Add(part).ok());
+  }
+  const std::optional<EvaluationInput> input = evaluations.Take();
+  ASSERT_TRUE(input.has_value());
+  EXPECT_EQ(input->label, "click");
+  ASSERT_EQ(input->other_labels.size(), 1u);
+  EXPECT_EQ(input->other_labels[0].label, "buy");
+  // Each label counts against the limit on results.
+  EvaluationResult result = Auc(1, 0.5);
+  result.add_other_labels();
+  for (size_t i = 0; i < kMaxEvaluationsKept; ++i) evaluations.Publish(result);
+  EXPECT_EQ(evaluations.results().size(), kMaxEvaluationsKept / 2);
+}
+
 TEST(EvaluationsTest, JobWithoutAModelHasLogisticLoss) {
   Job job = TestJob();
   EXPECT_EQ(Evaluations(job).loss(), LOGISTIC);

@@ -1,4 +1,5 @@
 // Workers: their ranks, their evaluations and their collective group.
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
@@ -125,7 +126,8 @@ Ticket Coordinator::ReportEvaluation(const ReportEvaluationRequest& request,
     return rpc.Answer(absl::InvalidArgumentError(
         absl::StrCat("rank ", request.rank(), " is not hosted by ", request.node())));
   }
-  const bool last_part = request.part() + 1 == request.parts();
+  const bool last_part = request.part() + 1 == request.parts() &&
+                         request.label() + 1 == std::max(request.labels(), 1u);
   // The result exists already: the answer to an earlier call, or its sender, was lost.
   if (const EvaluationResult* const result =
           evaluations_.Find(request.evaluation(), request.step());

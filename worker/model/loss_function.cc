@@ -109,13 +109,22 @@ void LossFunction::Enqueue(Stream& stream, Matrix outputs, const float* labels,
 }
 
 Predictions LossFunction::Judge(const Batch& batch, absl::Span<const float> outputs) const {
+  Predictions predictions = JudgeLabel(batch, outputs, 0);
+  for (uint32_t label = 1; label < label_count_; ++label)
+    predictions.other_labels.push_back(JudgeLabel(batch, outputs, label));
+  return predictions;
+}
+
+Predictions LossFunction::JudgeLabel(const Batch& batch, absl::Span<const float> outputs,
+                                     uint32_t label_index) const {
   Predictions predictions;
   EvaluationSums& sums = predictions.sums;
   sums.samples = batch.samples;
   const size_t output_count = output_count_;
   for (size_t s = 0; s < batch.samples; ++s) {
-    const float* output = outputs.data() + s * output_count;
-    const float label = batch.labels[s * label_count_];
+    // With several labels, each has one output.
+    const float* output = outputs.data() + s * output_count + label_index;
+    const float label = batch.labels[s * label_count_ + label_index];
     switch (kind_) {
       case SOFTMAX_CROSS_ENTROPY: {
         const size_t best = std::max_element(output, output + output_count) - output;

@@ -39,14 +39,17 @@ class LossFunction {
   void Enqueue(Stream& stream, Matrix outputs, const float* labels, const float* weights,
                float gradient_scale, Matrix output_gradients, double* loss_sum) const;
 
-  // Computes predictions and their quality from outputs in host memory, [samples, outputs]. With
-  // several labels, those of the first one.
+  // Computes predictions and their quality from outputs in host memory, [samples, outputs].
   // REQUIRES: CheckLabels(batch) is OK.
   Predictions Judge(const Batch& batch, absl::Span<const float> outputs) const;
 
  private:
   LossFunction(Loss kind, uint32_t label_count, uint32_t output_count)
       : kind_(kind), label_count_(label_count), output_count_(output_count) {}
+
+  // The predictions of one label, without those of others.
+  Predictions JudgeLabel(const Batch& batch, absl::Span<const float> outputs,
+                         uint32_t label_index) const;
 
   Loss kind_;
   uint32_t label_count_;

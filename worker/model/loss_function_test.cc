@@ -54,6 +54,26 @@ TEST(LossFunctionTest, SeveralLabelsNeedAnOutputEach) {
   EXPECT_TRUE(absl::StartsWith(status.message(), "label of sample 1:")) << status;
 }
 
+TEST(LossFunctionTest, EachLabelIsJudgedByItsOwnOutput) {
+  Batch batch;
+  batch.samples = 2;
+  batch.label_count = 2;
+  batch.labels = {1, 0, 0, 0};
+  const Predictions both =
+      LossFunction::Create(Model(), /*label_count=*/2, 2)->Judge(batch, {2.0f, -1.0f, 0.5f, 3.0f});
+  ASSERT_EQ(both.other_labels.size(), 1u);
+  Batch second;
+  second.samples = 2;
+  second.labels = {0, 0};
+  const Predictions alone = Make(LOGISTIC).Judge(second, {-1.0f, 3.0f});
+  EXPECT_EQ(both.scores, (std::vector<float>{2.0f, 0.5f}));
+  EXPECT_EQ(both.other_labels[0].scores, alone.scores);
+  EXPECT_EQ(both.other_labels[0].probabilities, alone.probabilities);
+  EXPECT_EQ(both.other_labels[0].sums.logloss_sum, alone.sums.logloss_sum);
+  EXPECT_EQ(both.sums.correct, 1u);
+  EXPECT_EQ(both.other_labels[0].sums.correct, 1u);
+}
+
 TEST(LossFunctionTest, EachLossAcceptsItsLabels) {
   for (const float label :
        {-1.0f, 0.0f, 1.0f, 2.0f, 3.0f, 0.5f, std::numeric_limits<float>::infinity()}) {

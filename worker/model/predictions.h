@@ -37,6 +37,8 @@ struct Predictions {
   // LOGISTIC: the probability of label 1, [samples]. SOFTMAX_CROSS_ENTROPY: [samples, classes].
   // SQUARED: empty.
   std::vector<float> probabilities;
+  // Data with several labels: the same for the second label and the further ones.
+  std::vector<Predictions> other_labels;
 };
 
 }  // namespace pawl

@@ -57,14 +57,14 @@ absl::Status EvaluationReport::Add(const Batch& batch, const Predictions& predic
   }
   sums_ += predictions.sums;
   for (size_t s = 0; s < groups.size(); ++s) {
-    float relevance = batch.labels[s * batch.label_count];
+    float relevance = batch.labels[s * batch.label_count + label_];
     if (reported_ != ReportedScores::kNone) relevance = relevance > 0 ? 1 : 0;
     members_.push_back({groups[s], {OrderOf(predictions.scores[s]), relevance}});
   }
   if (reported_ == ReportedScores::kNone) return absl::OkStatus();
   for (size_t s = 0; s < predictions.scores.size(); ++s) {
     const uint32_t order = OrderOf(predictions.scores[s]);
-    const bool positive = batch.labels[s * batch.label_count] > 0;
+    const bool positive = batch.labels[s * batch.label_count + label_] > 0;
     const uint64_t score = uint64_t{order} << 32 | (positive ? 1u : 0u);
     if (reported_ == ReportedScores::kExact) {
       scores_.push_back(score);
@@ -138,6 +138,7 @@ std::vector<ReportEvaluationRequest> EvaluationReport::TakeParts(
   const auto begin_part = [&]() -> ReportEvaluationRequest& {
     ReportEvaluationRequest& part = parts.emplace_back(header);
     part.set_part(static_cast<uint32_t>(parts.size() - 1));
+    part.set_label(label_);
     return part;
   };
   ReportEvaluationRequest& first = begin_part();

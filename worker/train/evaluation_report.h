@@ -30,17 +30,18 @@ enum class ReportedScores {
   kRounded,
 };
 
-// Collects a model's predictions for the samples of a share. Not thread-safe.
+// Collects a model's predictions of one label for the samples of a share. Not thread-safe.
 class EvaluationReport {
  public:
-  // `ndcg_at`: see NdcgCalculator.
-  explicit EvaluationReport(ReportedScores scores, uint32_t ndcg_at = kDefaultNdcgAt)
-      : reported_(scores), ndcg_at_(ndcg_at) {}
+  // `ndcg_at`: see NdcgCalculator. `label`: its place among those of a sample.
+  explicit EvaluationReport(ReportedScores scores, uint32_t ndcg_at = kDefaultNdcgAt,
+                            uint32_t label = 0)
+      : reported_(scores), ndcg_at_(ndcg_at), label_(label) {}
 
   // `groups`: of the batch's samples, or empty. The scores of groups are exact in any case, with 16
   // bytes a sample: NDCG, and GAUC with scores to report. INTERNAL if a prediction is not finite.
-  // REQUIRES: the share has all samples of its groups. With ReportedScores::kNone the labels of
-  // samples in groups are 0 to kMaxRelevance.
+  // REQUIRES: the predictions are those of the label. The share has all samples of its groups. With
+  // ReportedScores::kNone the labels of samples in groups are 0 to kMaxRelevance.
   absl::Status Add(const Batch& batch, const Predictions& predictions,
                    absl::Span<const uint64_t> groups = {});
 
@@ -63,6 +64,7 @@ class EvaluationReport {
 
   const ReportedScores reported_;
   const uint32_t ndcg_at_;
+  const uint32_t label_;
   EvaluationSums sums_;
   // kExact: (order of the score) * 2^32 + (label is positive).
   std::vector<uint64_t> scores_;

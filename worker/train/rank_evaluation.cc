@@ -32,12 +32,17 @@ absl::StatusOr<bool> RankEvaluation::Run(uint64_t step) {
   });
 
   const uint64_t max_exact = shared_.job.evaluation().max_exact_samples();
-  const bool is_exact = shared_.eval->size() <= (max_exact == 0 ? kMaxExactSamples : max_exact);
+  const uint32_t labels = shared_.eval->shape().label_count;
+  const bool is_exact =
+      shared_.eval->size() <= (max_exact == 0 ? kMaxExactSamples : max_exact) / labels;
   const uint32_t ndcg_at = shared_.job.evaluation().ndcg_at();
-  EvaluationReport report(model_.loss() != LOGISTIC ? ReportedScores::kNone
-                          : is_exact                ? ReportedScores::kExact
-                                                    : ReportedScores::kRounded,
-                          ndcg_at == 0 ? kDefaultNdcgAt : ndcg_at);
+  std::vector<EvaluationReport> reports;
+  for (uint32_t label = 0; label < labels; ++label) {
+    reports.emplace_back(model_.loss() != LOGISTIC ? ReportedScores::kNone
+                         : is_exact                ? ReportedScores::kExact
+                                                   : ReportedScores::kRounded,
+                         ndcg_at == 0 ? kDefaultNdcgAt : ndcg_at, label);
+  }
   Predictions predictions;
   std::vector<uint64_t> groups;
   const auto start = [&](uint64_t i) {
@@ -57,8 +62,13 @@ absl::StatusOr<bool> RankEvaluation::Run(uint64_t step) {
         groups.push_back(
             shared_.eval->GroupOf(samples_[i * kEvaluationBatchSize + s], *group_key_));
     }
-    if (const absl::Status status = report.Add(pulled.batch(), predictions, groups); !status.ok()) {
-      return absl::Status(status.code(), absl::StrCat(status.message(), OverflowHint(shared_.job)));
+    for (uint32_t label = 0; label < labels; ++label) {
+      const absl::Status status = reports[label].Add(
+          pulled.batch(), label == 0 ? predictions : predictions.other_labels[label - 1], groups);
+      if (!status.ok()) {
+        return absl::Status(status.code(),
+                            absl::StrCat(status.message(), OverflowHint(shared_.job)));
+      }
     }
     pulled.Release();
   }
@@ -68,7 +78,12 @@ absl::StatusOr<bool> RankEvaluation::Run(uint64_t step) {
   header.set_step(step);
   header.set_rank(rank_);
   header.set_final(step == shared_.plan.total_steps());
-  PAWL_ASSIGN_OR_RETURN(const ReportEvaluationResponse response, Report(report.TakeParts(header)));
+  header.set_labels(labels);
+  std::vector<ReportEvaluationRequest> parts;
+  for (EvaluationReport& report : reports) {
+    for (ReportEvaluationRequest& part : report.TakeParts(header)) parts.push_back(std::move(part));
+  }
+  PAWL_ASSIGN_OR_RETURN(const ReportEvaluationResponse response, Report(parts));
   return response.stop();
 }
 

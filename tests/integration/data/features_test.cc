@@ -126,7 +126,10 @@ TEST_F(FeaturesTest, SeveralLabelsAndWeightsKeepTheBitsThroughKills) {
                     "", "mmoe { dim: 4 experts: 3 expert: 8 tower: 4 label_weights: [1, 0.5] }"),
             2);
   ASSERT_TRUE(metrics.contains("evaluations")) << metrics;
-  EXPECT_GT(metrics["evaluations"].back().value("auc", 0.0), 0.5) << metrics["evaluations"];
+  const nlohmann::json& last = metrics["evaluations"].back();
+  EXPECT_GT(last.value("auc", 0.0), 0.5) << last;
+  EXPECT_GT(last.value("buy/auc", 0.0), 0.5) << last;
+  EXPECT_NE(last.value("buy/auc", 0.0), last.value("auc", 0.0)) << last;
 }
 
 }  // namespace
