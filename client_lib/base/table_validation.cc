@@ -151,6 +151,11 @@ absl::Status ValidateOptimizerKind(const Optimizer& optimizer, const std::string
     }
     case Optimizer::kAdamw: {
       const Optimizer::AdamW& message = optimizer.adamw();
+      PAWL_RETURN_IF_ERROR(FieldChecks(context)
+                               .Check("weight_decay", optimizer.weight_decay(),
+                                      optimizer.weight_decay() == 0,
+                                      "0 with adamw, which has its own: set adamw.weight_decay")
+                               .status());
       return FieldChecks(context + ".adamw")
           .Positive("learning_rate", message.learning_rate())
           .Decay("beta1", message.has_beta1(), message.beta1())
@@ -181,6 +186,8 @@ absl::Status ValidateOptimizerKind(const Optimizer& optimizer, const std::string
       return FieldChecks(context)
           .Check("l1", optimizer.l1(), optimizer.l1() == 0, possible)
           .Check("l2", optimizer.l2(), optimizer.l2() == 0, possible)
+          .Check("weight_decay", optimizer.weight_decay(), optimizer.weight_decay() == 0,
+                 "0 with ftrl, whose weights follow from its slots; set ftrl.l2")
           .status();
     }
     case Optimizer::kAssign: {
@@ -191,6 +198,8 @@ absl::Status ValidateOptimizerKind(const Optimizer& optimizer, const std::string
               .Check("clip_norm", optimizer.clip_norm(), optimizer.clip_norm() == 0, possible)
               .Check("l1", optimizer.l1(), optimizer.l1() == 0, possible)
               .Check("l2", optimizer.l2(), optimizer.l2() == 0, possible)
+              .Check("weight_decay", optimizer.weight_decay(), optimizer.weight_decay() == 0,
+                     possible)
               .status());
       if (!optimizer.has_schedule()) return absl::OkStatus();
       return absl::InvalidArgumentError(
@@ -255,6 +264,7 @@ absl::Status ValidateOptimizer(const Optimizer& optimizer, absl::string_view con
                            .NotNegative("clip_norm", optimizer.clip_norm())
                            .NotNegative("l1", optimizer.l1())
                            .NotNegative("l2", optimizer.l2())
+                           .NotNegative("weight_decay", optimizer.weight_decay())
                            .status());
   return ValidateSchedule(optimizer.schedule(), prefix + ".schedule");
 }

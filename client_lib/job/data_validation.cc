@@ -50,8 +50,11 @@ absl::Status ValidateDataFile(const std::string& field, const std::string& path,
 // The settings of streamed data.
 absl::Status ValidateStreaming(const Data& data) {
   if (data.window_samples() == 0) {
-    if (data.block_bytes() == 0 && data.data_id().empty()) return absl::OkStatus();
-    return Invalid(data.block_bytes() != 0 ? "data.block_bytes" : "data.data_id",
+    if (data.block_bytes() == 0 && data.data_id().empty() && !data.stream_eval())
+      return absl::OkStatus();
+    return Invalid(data.block_bytes() != 0   ? "data.block_bytes"
+                   : !data.data_id().empty() ? "data.data_id"
+                                             : "data.stream_eval",
                    " is set, but data.window_samples is not; set it to stream the data");
   }
   if (data.window_samples() > kMaxWindowSamples) {
@@ -63,6 +66,8 @@ absl::Status ValidateStreaming(const Data& data) {
     return Invalid("data.block_bytes is ", data.block_bytes(), "; it must be between ",
                    kMinBlockBytes, " and ", kMaxBlockBytes, ", or 0 for the default");
   }
+  if (data.stream_eval() && data.eval().empty())
+    return Invalid("data.stream_eval is set, but data.eval is empty; set it or leave both out");
   if (data.format() == IDX)
     return Invalid("data.window_samples is set, but IDX data cannot be streamed; leave it out");
   return absl::OkStatus();

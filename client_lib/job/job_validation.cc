@@ -296,6 +296,11 @@ absl::Status ValidateEvaluation(const Job& job) {
     }
     if (job.data().eval().empty())
       return Invalid("evaluation.group_by is set, but data.eval is empty");
+    if (job.data().stream_eval()) {
+      return Invalid(
+          "evaluation.group_by and data.stream_eval are both set, but the samples of a group may "
+          "be anywhere in the files; leave one out");
+    }
     PAWL_RETURN_IF_ERROR(FindGroupKey(job.data(), evaluation.group_by()).status());
   }
   if (evaluation.ndcg_at() != 0 && evaluation.group_by().empty()) {
@@ -427,6 +432,47 @@ absl::Status ValidateAllReduce(const Job& job) {
   return absl::OkStatus();
 }
 
+absl::Status ValidateDelayCompensation(const Job& job) {
+  const float lambda = job.delay_compensation();
+  if (!std::isfinite(lambda) || lambda < 0)
+    return Invalid("delay_compensation is ", lambda, "; it must be finite and at least 0");
+  if (lambda == 0) return absl::OkStatus();
+  if (job.consistency().mode() != BOUNDED && job.consistency().mode() != ASYNC) {
+    return Invalid("delay_compensation is ", lambda,
+                   ", but SYNC gradients have no delay; set consistency.mode to BOUNDED or ASYNC");
+  }
+  if (job.dense_path() == ALLREDUCE) {
+    return Invalid("delay_compensation is ", lambda,
+                   ", but with dense_path: ALLREDUCE the workers apply the dense gradients "
+                   "together; leave one out");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateBatchSizeChanges(const Job& job, uint32_t logical_workers) {
+  uint32_t epoch_before = 0;
+  for (int i = 0; i < job.batch_size_changes_size(); ++i) {
+    const BatchSizeChange& change = job.batch_size_changes(i);
+    const std::string field = absl::StrCat("batch_size_changes[", i, "]");
+    if (change.epoch() <= epoch_before) {
+      return Invalid(field, ".epoch is ", change.epoch(), "; epochs count from 0, and each change ",
+                     "must have a later one than the change before it, the first at least 1");
+    }
+    if (change.epoch() >= std::max(job.epochs(), 1u)) {
+      return Invalid(field, ".epoch is ", change.epoch(), ", but the job has ",
+                     std::max(job.epochs(), 1u), " epochs; set epochs or leave the change out");
+    }
+    if (change.batch_size() < std::max(logical_workers, 1u) ||
+        change.batch_size() > kMaxBatchSize) {
+      return Invalid(field, ".batch_size is ", change.batch_size(), "; it must be ",
+                     std::max(logical_workers, 1u), ", one sample for each logical worker, to ",
+                     kMaxBatchSize);
+    }
+    epoch_before = change.epoch();
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ValidateElementType(const std::string& field, ElementType type) {
   if (ElementType_IsValid(type)) return absl::OkStatus();
   return Invalid(field, " is ", static_cast<int>(type),
@@ -549,6 +595,8 @@ absl::Status ValidateJob(const Job& job, const JobValidationOptions& options) {
     return Invalid("batch_size is ", job.batch_size(), ", fewer than the ", logical_workers,
                    " logical_workers; each needs at least one sample per step");
   }
+  PAWL_RETURN_IF_ERROR(ValidateBatchSizeChanges(job, logical_workers));
+  PAWL_RETURN_IF_ERROR(ValidateDelayCompensation(job));
   if (job.epochs() > kMaxEpochs)
     return Invalid("epochs is ", job.epochs(), "; at most ", kMaxEpochs, " are possible");
   // Values before files: a mistake in the job file is reported even if the data is on another

@@ -11,11 +11,14 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/job/group_field.h"
 #include "client_lib/job/job_file.h"
+#include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 
 namespace pawl {
 namespace {
+
+using ::testing::HasSubstr;
 
 constexpr char kFlights[] = R"(
 name: "flights"
@@ -381,6 +384,43 @@ TEST(JobValidationTest, GroupsAreThoseOfACategoricalFeature) {
   ExpectRefused({"evaluation.early_stopping.metric=MAE"}, "does not apply");
   EXPECT_EQ(Validate(Changed({"evaluation.early_stopping.metric=NORMALIZED_ENTROPY"})),
             absl::OkStatus());
+}
+
+TEST(JobValidationTest, DelayIsCompensatedOnlyWhereThereIsOne) {
+  EXPECT_EQ(Validate(Changed({"consistency.mode=ASYNC", "delay_compensation=0.04"})),
+            absl::OkStatus());
+  ExpectRefused({"delay_compensation=0.04"}, "SYNC gradients have no delay");
+  ExpectRefused({"consistency.mode=ASYNC", "delay_compensation=-1"}, "delay_compensation is -1");
+  ExpectRefused({"consistency.mode=ASYNC", "delay_compensation=nan"}, "delay_compensation is nan");
+}
+
+TEST(JobValidationTest, BatchSizesChangeInLaterEpochs) {
+  const auto with = [](uint32_t epochs, const std::vector<std::pair<uint32_t, uint32_t>>& changes) {
+    Job job = Changed({});
+    job.set_epochs(epochs);
+    for (const auto& [epoch, batch_size] : changes) {
+      BatchSizeChange* const change = job.add_batch_size_changes();
+      change->set_epoch(epoch);
+      change->set_batch_size(batch_size);
+    }
+    return std::string(Validate(job).message());
+  };
+  EXPECT_EQ(with(2, {{1, 200}}), "");
+  EXPECT_EQ(with(9, {{2, 200}, {4, 100}}), "");
+  EXPECT_THAT(with(1, {{1, 200}}), HasSubstr("[0].epoch is 1, but the job has 1 epochs"));
+  EXPECT_THAT(with(3, {{0, 200}}), HasSubstr("[0].epoch is 0"));
+  EXPECT_THAT(with(9, {{2, 200}, {2, 300}}), HasSubstr("[1].epoch is 2"));
+  EXPECT_THAT(with(2, {{1, 0}}), HasSubstr("batch_size_changes[0].batch_size is 0"));
+}
+
+TEST(JobValidationTest, StreamedEvaluationDataNeedsWindows) {
+  EXPECT_EQ(Validate(Changed({"data.window_samples=100", "data.stream_eval=true"})),
+            absl::OkStatus());
+  ExpectRefused({"data.stream_eval=true"}, "data.stream_eval is set, but data.window_samples");
+  ExpectRefused({"data.window_samples=100", "data.stream_eval=true", "data.eval=[]"},
+                "data.eval is empty");
+  ExpectRefused({"data.window_samples=100", "data.stream_eval=true", "evaluation.group_by=origin"},
+                "evaluation.group_by and data.stream_eval");
 }
 
 TEST(JobValidationTest, FeaturesAndLabelsMustFitTheModel) {

@@ -61,7 +61,7 @@ class ExperimentsTest(unittest.TestCase):
 
     def test_consistency_measures_staleness(self):
         rows = {row["setting"]: row for row in self.experiment("consistency")}
-        self.assertEqual(len(rows), 7)
+        self.assertEqual(len(rows), 8)
         for name, row in rows.items():
             self.assertGreater(float(row["AUC"]), 0.5, name)
             self.assertEqual(row["update staleness"] == "", name == "SYNC")
@@ -115,6 +115,21 @@ class ExperimentsTest(unittest.TestCase):
         best = min(trials[3:], key=lambda trial: trial["logloss"])
         rate = best["settings"]["optimizer.adagrad.learning_rate"]
         self.assertIn("best: --set=optimizer.adagrad.learning_rate=%s" % rate, out)
+
+    def test_search_says_why_trials_fail(self):
+        with open(os.path.join(self.folder, "job.pbtxt"), "w", encoding="utf-8") as file:
+            file.write('name: "clicks" data { train: "missing.libsvm" }')
+        code, out, err = self.run_script(
+            "search",
+            "--job=job.pbtxt",
+            "--trials=1",
+            "--out=out",
+            "--pawlctl=" + PAWLCTL,
+            "batch_size=100",
+        )
+        self.assertEqual(code, 1, out + err)
+        self.assertIn("no trial has succeeded", err)
+        self.assertRegex(out, r"--set=batch_size=100; failed: .*model is missing")
 
     def test_search_ignores_failed_trials(self):
         search = load("search")

@@ -9,14 +9,13 @@ import math
 import os
 import random
 import shutil
-import subprocess
 import sys
 import tempfile
 import unittest
 
+from testing.program import run
+
 PAWLCTL = ""
-# Far longer than any command takes. Only a hang reaches it.
-LIMIT_S = 120
 # What an evaluation of the same parameters need not share.
 OF_THE_RUN = ("evaluation", "time", "train_s", "trained_samples")
 
@@ -71,17 +70,7 @@ model { %s } optimizer { adagrad { learning_rate: 0.1 } } evaluation { group_by:
         )
 
     def pawlctl(self, *arguments):
-        done = subprocess.run(
-            [PAWLCTL] + list(arguments),
-            env=self.environment,
-            text=True,
-            capture_output=True,
-            timeout=LIMIT_S,
-            check=False,
-            stdin=subprocess.DEVNULL,
-            cwd=self.folder,
-        )
-        return done.returncode, done.stdout, done.stderr
+        return run(PAWLCTL, arguments, self.environment, self.folder)
 
     def train(self, *more):
         """Trains to the end and returns the metrics."""

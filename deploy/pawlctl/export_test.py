@@ -15,14 +15,13 @@ import os
 import random
 import shutil
 import struct
-import subprocess
 import sys
 import tempfile
 import unittest
 
+from testing.program import run
+
 PAWLCTL = ""
-# Far longer than any command takes. Only a hang reaches it.
-LIMIT_S = 120
 MASK = (1 << 64) - 1
 
 
@@ -229,17 +228,7 @@ class ExportTest(unittest.TestCase):
             file.write(text)
 
     def pawlctl(self, *arguments):
-        done = subprocess.run(
-            [PAWLCTL] + list(arguments),
-            env=self.environment,
-            text=True,
-            capture_output=True,
-            timeout=LIMIT_S,
-            check=False,
-            stdin=subprocess.DEVNULL,
-            cwd=self.folder,
-        )
-        return done.returncode, done.stdout, done.stderr
+        return run(PAWLCTL, arguments, self.environment, self.folder)
 
     def train(self, *more):
         """Trains to the end and returns the metrics."""

@@ -16,9 +16,9 @@ import tempfile
 import time
 import unittest
 
+from testing.program import LIMIT_S, run
+
 PAWLCTL = ""
-# Far longer than any command takes. Only a hang reaches it.
-LIMIT_S = 120
 
 JOB = """name: "small"
 seed: 7
@@ -60,20 +60,40 @@ class LocalClusterTest(unittest.TestCase):
         self.environment.pop("PAWL_SCHEDULER", None)
 
     def pawlctl(self, *arguments):
-        done = subprocess.run(
-            [PAWLCTL] + list(arguments),
-            env=self.environment,
-            text=True,
-            capture_output=True,
-            timeout=LIMIT_S,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
-        return done.returncode, done.stdout, done.stderr
+        return run(PAWLCTL, arguments, self.environment)
 
     def metrics(self, out):
         with open(os.path.join(out, "metrics.json"), encoding="utf-8") as file:
             return json.load(file)
+
+    def test_watch_sees_the_end_of_the_job(self):
+        run = subprocess.Popen(
+            [
+                PAWLCTL,
+                "run",
+                "--job=" + self.job,
+                "--servers=2",
+                "--workers=2",
+                "--out=" + self.out,
+            ],
+            env=self.environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL,
+        )
+        self.addCleanup(run.wait)
+        self.addCleanup(run.kill)
+        address_file = os.path.join(self.out, "scheduler.addr")
+        deadline = time.monotonic() + LIMIT_S
+        while not os.path.exists(address_file) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        with open(address_file, encoding="utf-8") as file:
+            self.environment["PAWL_SCHEDULER"] = file.read().strip()
+        code, out, err = self.pawlctl("watch")
+        self.assertEqual(code, 0, out + err)
+        self.assertIn("job small: COMPLETED after 126 steps", out)
+        self.assertEqual(out.count("evaluation "), 2, out)
+        self.assertEqual(run.wait(timeout=LIMIT_S), 0)
 
     def start_endless(self, *arguments):
         """Starts a run that does not end by itself, and waits until it trains."""

@@ -17,6 +17,8 @@ import sys
 import tempfile
 import time
 import unittest
+
+from testing.program import LIMIT_S, run
 import uuid
 
 PAWLCTL = ""
@@ -81,16 +83,7 @@ class PawlctlTest(unittest.TestCase):
             time.sleep(0.01)
 
     def pawlctl(self, *arguments, fake=""):
-        done = subprocess.run(
-            [PAWLCTL] + list(arguments),
-            env=dict(self.environment, PAWL_FAKE=fake),
-            text=True,
-            capture_output=True,
-            timeout=LIMIT_S,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
-        return done.returncode, done.stdout, done.stderr
+        return run(PAWLCTL, arguments, dict(self.environment, PAWL_FAKE=fake))
 
     def run_job(self, *arguments, fake=""):
         code, out, err = self.pawlctl(

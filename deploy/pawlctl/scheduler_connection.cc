@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <limits>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -68,6 +69,19 @@ absl::StatusOr<RoutingTable> SchedulerConnection::GetRouting(MonotonicDuration t
   const grpc::Status status = stub_->GetRouting(&context, GetRoutingRequest(), &response);
   if (!status.ok()) return ToStatus(status);
   return response;
+}
+
+absl::Status SchedulerConnection::AwaitEnd(MonotonicDuration timeout) {
+  grpc::ClientContext context;
+  SetDeadline(context, timeout);
+  // No routing is newer, so the scheduler answers when the job ends.
+  GetRoutingRequest request;
+  request.set_newer_than_epoch(std::numeric_limits<uint64_t>::max());
+  RoutingTable response;
+  const grpc::Status status = stub_->GetRouting(&context, request, &response);
+  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED)
+    return absl::DeadlineExceededError(status.error_message());
+  return ToStatus(status);
 }
 
 absl::StatusOr<CheckpointResponse> SchedulerConnection::Checkpoint(const std::string& dir,

@@ -25,6 +25,9 @@ class SchedulerConnection {
   absl::StatusOr<GetStatusResponse> GetStatus(MonotonicDuration timeout);
   absl::StatusOr<ListTablesResponse> ListTables(MonotonicDuration timeout);
   absl::StatusOr<RoutingTable> GetRouting(MonotonicDuration timeout);
+  // Waits for the end of the job: DEADLINE_EXCEEDED if it has not ended in that time. Any other
+  // error means that it has, or that the call failed.
+  absl::Status AwaitEnd(MonotonicDuration timeout);
   absl::StatusOr<CheckpointResponse> Checkpoint(const std::string& dir, MonotonicDuration timeout);
   absl::StatusOr<ScaleResponse> Scale(const ScaleRequest& request, MonotonicDuration timeout);
   absl::Status Drain(const DrainRequest& request, MonotonicDuration timeout);

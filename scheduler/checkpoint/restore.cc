@@ -1,9 +1,11 @@
 #include "scheduler/checkpoint/restore.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "client_lib/base/status_macros.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/util/message_differencer.h"
@@ -29,6 +31,64 @@ absl::Status SameMessage(const std::string& field, const google::protobuf::Messa
   if (google::protobuf::util::MessageDifferencer::Equals(now, then)) return absl::OkStatus();
   return Differs(field, absl::StrCat("{ ", now.ShortDebugString(), " }"),
                  absl::StrCat("{ ", then.ShortDebugString(), " }"));
+}
+
+using Columns = google::protobuf::RepeatedPtrField<Column>;
+
+// Compares column by column, so that an error is short.
+absl::Status SameColumns(const std::string& field, const Columns& now, const Columns& then) {
+  const auto text = [](const Columns& columns, int i) {
+    return i < columns.size() ? absl::StrCat("{ ", columns[i].ShortDebugString(), " }")
+                              : std::string("not there");
+  };
+  for (int i = 0; i < std::max(now.size(), then.size()); ++i) {
+    if (i < now.size() && i < then.size() &&
+        google::protobuf::util::MessageDifferencer::Equals(now[i], then[i])) {
+      continue;
+    }
+    return Differs(absl::StrCat(field, "[", i, "]"), text(now, i), text(then, i));
+  }
+  return absl::OkStatus();
+}
+
+// The columns of tables, whatever the format, as far as the model depends on them.
+Columns FeaturesOf(const Data& data) {
+  Columns columns = data.format() == CSV ? data.csv().columns() : data.records().columns();
+  for (Column& column : columns) {
+    column.clear_source();
+    column.clear_position();
+    if (column.has_list()) column.mutable_list()->clear_separator();
+  }
+  return columns;
+}
+
+bool HasColumns(const Data& data) {
+  return data.format() == CSV || data.format() == RECORDS || data.format() == TFRECORD;
+}
+
+// How samples are read. An evaluation may read the same features from another format.
+absl::Status SameSamples(const Job& job, const Job& then) {
+  const Data& now = job.data();
+  const Data& before = then.data();
+  if (job.evaluation().only() && HasColumns(now) && HasColumns(before))
+    return SameColumns("data's column", FeaturesOf(now), FeaturesOf(before));
+  if (now.format() != before.format())
+    return Differs("data.format", DataFormat_Name(now.format()), DataFormat_Name(before.format()));
+  if (now.libsvm_fields() != before.libsvm_fields()) {
+    return Differs("data.libsvm_fields", absl::StrCat(now.libsvm_fields()),
+                   absl::StrCat(before.libsvm_fields()));
+  }
+  PAWL_RETURN_IF_ERROR(
+      SameColumns("data.csv.columns", now.csv().columns(), before.csv().columns()));
+  PAWL_RETURN_IF_ERROR(SameMessage("data.csv", now.csv(), before.csv()));
+  return SameColumns("data.records.columns", now.records().columns(), before.records().columns());
+}
+
+std::string BatchSizes(const Job& job) {
+  return absl::StrJoin(job.batch_size_changes(), ", ",
+                       [](std::string* out, const BatchSizeChange& change) {
+                         absl::StrAppend(out, "{ ", change.ShortDebugString(), " }");
+                       });
 }
 
 }  // namespace
@@ -68,18 +128,14 @@ absl::Status CheckFits(const Job& job, const CheckpointManifest& manifest) {
   PAWL_RETURN_IF_ERROR(same("dense_path", dense_path(job), dense_path(then)));
   PAWL_RETURN_IF_ERROR(same("consistency.backup_workers", job.consistency().backup_workers(),
                             then.consistency().backup_workers()));
-  PAWL_RETURN_IF_ERROR(same("data.format", DataFormat_Name(job.data().format()),
-                            DataFormat_Name(then.data().format())));
-  PAWL_RETURN_IF_ERROR(
-      same("data.libsvm_fields", job.data().libsvm_fields(), then.data().libsvm_fields()));
-  PAWL_RETURN_IF_ERROR(SameMessage("data.csv", job.data().csv(), then.data().csv()));
-  PAWL_RETURN_IF_ERROR(SameMessage("data.records", job.data().records(), then.data().records()));
+  PAWL_RETURN_IF_ERROR(SameSamples(job, then));
   PAWL_RETURN_IF_ERROR(SameMessage("model", job.model(), then.model()));
   PAWL_RETURN_IF_ERROR(SameMessage("optimizer", job.optimizer(), then.optimizer()));
   PAWL_RETURN_IF_ERROR(
       SameMessage("sparse_optimizer", job.sparse_optimizer(), then.sparse_optimizer()));
   if (job.evaluation().only()) return absl::OkStatus();
   PAWL_RETURN_IF_ERROR(same("batch_size", job.batch_size(), then.batch_size()));
+  PAWL_RETURN_IF_ERROR(same("batch_size_changes", BatchSizes(job), BatchSizes(then)));
   PAWL_RETURN_IF_ERROR(same("data.keep_order", job.data().keep_order(), then.data().keep_order()));
   PAWL_RETURN_IF_ERROR(
       same("data.window_samples", job.data().window_samples(), then.data().window_samples()));

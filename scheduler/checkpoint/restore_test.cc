@@ -196,9 +196,13 @@ TEST_F(RestoreTest, IncompatibleJobIsRefused) {
                  [](Job& job) { job.mutable_optimizer()->mutable_sgd()->set_learning_rate(0.2); });
   expect_refused("data.csv",
                  [](Job& job) { job.mutable_data()->mutable_csv()->set_no_header(true); });
-  expect_refused("data.records", [](Job& job) {
+  expect_refused("data.records.columns[0]", [](Job& job) {
     job.mutable_data()->mutable_records()->add_columns()->set_domain("item");
   });
+  expect_refused("data.csv.columns[0]",
+                 [](Job& job) { job.mutable_data()->mutable_csv()->add_columns(); });
+  expect_refused("batch_size_changes",
+                 [](Job& job) { job.add_batch_size_changes()->set_batch_size(100); });
   expect_refused("data.window_samples",
                  [](Job& job) { job.mutable_data()->set_window_samples(9); });
   expect_refused("data.max_bad_samples",
@@ -244,6 +248,28 @@ TEST_F(RestoreTest, EvaluationAloneNeedsOnlyTheSameModel) {
   EXPECT_FALSE(Fits(only([](Job& job) { job.mutable_model()->mutable_fm()->set_dim(5); })).ok());
   EXPECT_FALSE(Fits(only([](Job& job) { job.set_seed(4); })).ok());
   EXPECT_FALSE(Fits(only([](Job& job) { job.mutable_data()->set_format(CSV); })).ok());
+
+  // The same features may come from another format.
+  job_.mutable_data()->set_format(CSV);
+  Column* const column = job_.mutable_data()->mutable_csv()->add_columns();
+  column->set_name("item");
+  column->set_position(3);
+  column->mutable_categorical();
+  column->mutable_list()->set_separator("|");
+  const auto from_records = [&](const std::string& domain) {
+    return only([domain](Job& job) {
+      Column read = job.data().csv().columns(0);
+      read.clear_position();
+      read.mutable_list()->clear_separator();
+      read.set_domain(domain);
+      job.mutable_data()->clear_csv();
+      job.mutable_data()->set_format(RECORDS);
+      *job.mutable_data()->mutable_records()->add_columns() = read;
+    });
+  };
+  EXPECT_TRUE(Fits(from_records("")).ok()) << Fits(from_records(""));
+  const absl::Status other = Fits(from_records("else"));
+  EXPECT_TRUE(absl::StartsWith(other.message(), "data's column[0] is {")) << other;
 }
 
 TEST_F(RestoreTest, LaterCheckpointsAreSetAside) {

@@ -254,7 +254,9 @@ def case(seed, kind, own, common, steps, width, scale):
     all_slots = []
     for t, (step, gradient) in enumerate(zip(steps, gradients), 1):
         rate = learning_rate(own32["learning_rate"], common32.get("schedule", {}), step)
-        w = optimizer.update(own32, rate, t, w, prepare(gradient, w, f32(scale), common32))
+        prepared = prepare(gradient, w, f32(scale), common32)
+        w = [(1.0 - rate * common32.get("weight_decay", 0.0)) * x for x in w]
+        w = optimizer.update(own32, rate, t, w, prepared)
         all_weights += w
         all_slots += optimizer.slots()
 
@@ -297,6 +299,8 @@ def main():
         {"clip_norm": 1.5},
         {"l1": 0.02},
         {"l2": 0.1},
+        {"weight_decay": 0.2},
+        {"l1": 0.01, "weight_decay": 0.1, "schedule": {"warmup_steps": 4}},
         {"clip_value": 0.7, "clip_norm": 1.25, "l1": 0.01, "l2": 0.05},
         {"schedule": {"warmup_steps": 4}},
         {"schedule": {"step": {"every_steps": 3, "gamma": 0.5}, "warmup_steps": 2}},
@@ -312,7 +316,9 @@ def main():
     for kind, variants in base.items():
         for own in variants:
             for common in commons:
-                if kind == "ftrl" and ("l1" in common or "l2" in common):
+                if kind == "ftrl" and {"l1", "l2", "weight_decay"} & set(common):
+                    continue
+                if kind == "adamw" and "weight_decay" in common:
                     continue
                 seed += 1
                 # Skip some steps: not every step updates a row.

@@ -57,7 +57,7 @@ double SumInLanes(const std::vector<float>& values) {
 TEST(GradientPassTest, SumOfSquaresUsesSixteenLanes) {
   std::mt19937 random(17);
   std::uniform_real_distribution<float> uniform(-1.0f, 1.0f);
-  const GradientPass pass = {0.7f, 0.6f, 0.9f, 0.01f, 0.3f};
+  const GradientPass pass = {0.7f, 0.6f, 0.9f, 0.01f, 0.3f, 1.0f};
   for (size_t count = 0; count <= 500; count += count < 80 ? 1 : 37) {
     std::vector<float> gradient(count);
     std::vector<float> weights(count);
@@ -83,7 +83,7 @@ TEST(GradientPassTest, SumOfSquaresUsesSixteenLanes) {
 }
 
 TEST(GradientPassTest, DisabledOperationsChangeNoBits) {
-  const GradientPass off = {1.0f, std::numeric_limits<float>::infinity(), 1.0f, 0.0f, 0.0f};
+  const GradientPass off = {1.0f, std::numeric_limits<float>::infinity(), 1.0f, 0.0f, 0.0f, 1.0f};
   for (const float value : {1.0f, -0.1f, 1e-40f, -3e38f, 0.0f, -0.0f}) {
     const float g = Prepared<GradientMode::kClipped, float>(off, value, 0.0f);
     EXPECT_EQ(std::memcmp(&g, &value, sizeof g), 0) << value;

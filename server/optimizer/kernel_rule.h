@@ -28,7 +28,8 @@ struct GradientSettings {
                                        : std::numeric_limits<float>::infinity()),
         clip_norm(spec.clip_norm()),
         l1(spec.l1()),
-        l2(spec.l2()) {}
+        l2(spec.l2()),
+        weight_decay(spec.weight_decay()) {}
 
   // clip_value; infinity if unset.
   float bound;
@@ -36,6 +37,7 @@ struct GradientSettings {
   float clip_norm;
   float l1;
   float l2;
+  float weight_decay;
 };
 
 // An UpdateRule made from a Kernel, which has
@@ -93,10 +95,10 @@ class KernelRule final : public UpdateRule {
   }
 
   UpdateFormula FormulaAt(const UpdatePosition& position, float scale) const override {
-    return {.element =
-                kernel_.Begin(rate_.At(position.step, position.base_rate), position.prior_updates),
+    const float rate = rate_.At(position.step, position.base_rate);
+    return {.element = kernel_.Begin(rate, position.prior_updates),
             .mode = mode_,
-            .pass = PassOf(scale),
+            .pass = PassOf(scale, rate),
             .clip_norm = settings_.clip_norm};
   }
 
@@ -110,8 +112,10 @@ class KernelRule final : public UpdateRule {
                        float* const* rows);
   };
 
-  PAWL_ALWAYS_INLINE GradientPass PassOf(float scale) const {
-    return {scale, settings_.bound, 1.0f, settings_.l1, settings_.l2};
+  PAWL_ALWAYS_INLINE GradientPass PassOf(float scale, float rate) const {
+    const double decay = static_cast<double>(rate) * static_cast<double>(settings_.weight_decay);
+    return {scale,        settings_.bound, 1.0f,
+            settings_.l1, settings_.l2,    static_cast<float>(1.0 - decay)};
   }
 
   template <GradientMode kMode>
@@ -135,19 +139,28 @@ class KernelRule final : public UpdateRule {
     const Formula k = formula;
     if constexpr (Formula::kSlotArrays == 0) {
       PAWL_INDEPENDENT_ITERATIONS
-      for (size_t i = 0; i < count; ++i)
-        k.Element(PreparedAt<kMode, float>(pass, gradient, i, w), w[i]);
+      for (size_t i = 0; i < count; ++i) {
+        const float g = PreparedAt<kMode, float>(pass, gradient, i, w);
+        w[i] = Decayed<kMode>(pass, w[i]);
+        k.Element(g, w[i]);
+      }
     } else if constexpr (Formula::kSlotArrays == 1) {
       float* __restrict s = slots + begin;
       PAWL_INDEPENDENT_ITERATIONS
-      for (size_t i = 0; i < count; ++i)
-        k.Element(PreparedAt<kMode, float>(pass, gradient, i, w), w[i], s[i]);
+      for (size_t i = 0; i < count; ++i) {
+        const float g = PreparedAt<kMode, float>(pass, gradient, i, w);
+        w[i] = Decayed<kMode>(pass, w[i]);
+        k.Element(g, w[i], s[i]);
+      }
     } else {
       float* __restrict s = slots + begin;
       float* __restrict t = slots + width + begin;
       PAWL_INDEPENDENT_ITERATIONS
-      for (size_t i = 0; i < count; ++i)
-        k.Element(PreparedAt<kMode, float>(pass, gradient, i, w), w[i], s[i], t[i]);
+      for (size_t i = 0; i < count; ++i) {
+        const float g = PreparedAt<kMode, float>(pass, gradient, i, w);
+        w[i] = Decayed<kMode>(pass, w[i]);
+        k.Element(g, w[i], s[i], t[i]);
+      }
     }
   }
 
@@ -156,8 +169,8 @@ class KernelRule final : public UpdateRule {
                                        float scale, const char* gradient, size_t width,
                                        size_t begin, size_t count, float* weights, float* slots) {
     const float rate = rule.rate_.At(position.step, position.base_rate);
-    Update<kMode>(rule, rate, position.prior_updates, rule.PassOf(scale), gradient, width, begin,
-                  count, weights, slots);
+    Update<kMode>(rule, rate, position.prior_updates, rule.PassOf(scale, rate), gradient, width,
+                  begin, count, weights, slots);
   }
 
   // Inlined with constant widths where that is worth its code.
@@ -166,7 +179,7 @@ class KernelRule final : public UpdateRule {
                                             float scale, size_t width, size_t count,
                                             const char* const* gradients, float* const* rows) {
     const float rate = rule.rate_.At(position.step, position.base_rate);
-    const GradientPass pass = rule.PassOf(scale);
+    const GradientPass pass = rule.PassOf(scale, rate);
     for (size_t i = 0; i < count; ++i) {
       float* const slots = rows[i] + width;
       uint32_t updates = 0;
@@ -226,7 +239,8 @@ class KernelRule final : public UpdateRule {
   }
 
   static GradientMode ModeOf(const GradientSettings& settings) {
-    if (settings.l1 != 0.0f || settings.l2 != 0.0f) return GradientMode::kRegularized;
+    if (settings.l1 != 0.0f || settings.l2 != 0.0f || settings.weight_decay != 0.0f)
+      return GradientMode::kRegularized;
     const bool clips =
         settings.clip_norm != 0.0f || settings.bound != std::numeric_limits<float>::infinity();
     return clips ? GradientMode::kClipped : GradientMode::kPlain;

@@ -20,17 +20,19 @@ namespace pawl {
 enum class GradientMode {
   kPlain,
   kClipped,      // clip_value or clip_norm
-  kRegularized,  // l1 or l2, and perhaps clips
+  kRegularized,  // l1, l2 or weight_decay, and perhaps clips
 };
 
-// The settings for the gradient of a row. A value that switches an operation off leaves the
-// gradient exact: a bound of infinity, or a norm factor of 1.
+// The settings for the gradient of a row, and what its weights are multiplied by before the update.
+// A value that switches an operation off leaves the gradient and the weights exact: a bound of
+// infinity, a norm factor of 1, or weights that are kept by 1.
 struct GradientPass {
   float scale;
   float bound;
   float factor;
   float l1;
   float l2;
+  float keep;
 };
 
 // These functions take one element (T = float), or several as a vector type of the compiler.
@@ -59,6 +61,13 @@ PAWL_FORMULA T Prepared(const GradientPass& pass, T g, T weight) {
     g = g + (pass.l2 * weight + pass.l1 * sign);
   }
   return g;
+}
+
+// A weight after decoupled weight decay. Its gradient has been prepared before.
+template <GradientMode kMode>
+PAWL_FORMULA float Decayed(const GradientPass& pass, float weight) {
+  if constexpr (kMode == GradientMode::kRegularized) return weight * pass.keep;
+  return weight;
 }
 
 // The formulas; the file named after an optimizer cites the source. Each has
@@ -194,7 +203,7 @@ struct UpdateFormula {
       element;
   // The members below do not apply to assignment.
   GradientMode mode = GradientMode::kPlain;
-  GradientPass pass = {1, 0, 1, 0, 0};
+  GradientPass pass = {1, 0, 1, 0, 0, 1};
   // 0 if unset; otherwise the factor in `pass` is computed for each row.
   float clip_norm = 0;
 };

@@ -23,7 +23,7 @@ class MemoryRankBatches final : public RankBatches {
       : sampler_(sampler), rank_(rank), assembler_(store, lookup) {}
 
   absl::Status Assemble(uint64_t step, Batch* batch) override {
-    sampler_.Indices(sampler_.PositionOf(step), rank_, &indices_);
+    sampler_.Indices(sampler_.epochs().PositionOf(step), rank_, &indices_);
     return assembler_.Assemble(indices_, batch);
   }
 

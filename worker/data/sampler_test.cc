@@ -23,7 +23,7 @@ Sampler Make(uint64_t samples, uint64_t batch_size, uint32_t logical_workers, ui
 std::vector<uint64_t> Epoch(const Sampler& sampler, uint64_t epoch) {
   std::vector<uint64_t> all;
   std::vector<uint64_t> indices;
-  for (uint64_t step = 0; step < sampler.steps_per_epoch(); ++step) {
+  for (uint64_t step = 0; step < sampler.epochs().StepsOf(0); ++step) {
     for (uint32_t rank = 0; rank < sampler.options().logical_workers; ++rank) {
       sampler.Indices({epoch, step}, rank, &indices);
       all.insert(all.end(), indices.begin(), indices.end());
@@ -43,14 +43,52 @@ TEST(SamplerTest, SamplesBeforeAStepAreThoseOfEarlierSteps) {
     const Sampler sampler = Make(samples, 10, 4);
     std::vector<uint64_t> sums(4);
     std::vector<uint64_t> indices;
-    for (uint64_t step = 0; step < 3 * sampler.steps_per_epoch() + 1; ++step) {
+    for (uint64_t step = 0; step < 3 * sampler.epochs().StepsOf(0) + 1; ++step) {
       for (uint32_t rank = 0; rank < 4; ++rank) {
         EXPECT_EQ(sampler.SamplesBefore(step, rank), sums[rank])
             << samples << " samples, step " << step;
-        sampler.Indices(sampler.PositionOf(step), rank, &indices);
+        sampler.Indices(sampler.epochs().PositionOf(step), rank, &indices);
         sums[rank] += indices.size();
       }
     }
+  }
+}
+
+TEST(SamplerTest, BatchSizeChangesWithTheEpoch) {
+  const absl::StatusOr<Sampler> sampler = Sampler::Create(
+      {.samples = 23,
+       .batch_size = 4,
+       .logical_workers = 3,
+       .seed = 7,
+       .changes = {{.epoch = 2, .batch_size = 10}, {.epoch = 3, .batch_size = 30}}});
+  ASSERT_TRUE(sampler.ok()) << sampler.status();
+  const EpochSteps& epochs = sampler->epochs();
+  EXPECT_EQ(epochs.StepsOf(1), 6u);
+  EXPECT_EQ(epochs.StepsOf(2), 3u);
+  EXPECT_EQ(epochs.StepsOf(9), 1u);
+  EXPECT_EQ(epochs.FirstStepOf(2), 12u);
+  EXPECT_EQ(epochs.FirstStepOf(5), 17u);
+  EXPECT_EQ(sampler->GlobalSize({1, 5}), 3u);
+  EXPECT_EQ(sampler->GlobalSize({2, 0}), 10u);
+  EXPECT_EQ(sampler->GlobalSize({2, 2}), 3u);
+  EXPECT_EQ(sampler->GlobalSize({4, 0}), 23u);
+  // Every epoch has all samples, and a rank's number of them is the sum of its steps'.
+  std::vector<uint64_t> sums(3);
+  std::vector<uint64_t> indices;
+  std::vector<uint64_t> taken;
+  for (uint64_t step = 0; step < 19; ++step) {
+    const SamplePosition position = epochs.PositionOf(step);
+    EXPECT_EQ(epochs.FirstStepOf(position.epoch) + position.step, step);
+    if (position.step == 0) taken.clear();
+    for (uint32_t rank = 0; rank < 3; ++rank) {
+      EXPECT_EQ(sampler->SamplesBefore(step, rank), sums[rank]) << "step " << step;
+      sampler->Indices(position, rank, &indices);
+      taken.insert(taken.end(), indices.begin(), indices.end());
+      sums[rank] += indices.size();
+    }
+    if (position.step + 1 < epochs.StepsOf(position.epoch)) continue;
+    std::sort(taken.begin(), taken.end());
+    EXPECT_EQ(taken, Counting(23)) << "epoch " << position.epoch;
   }
 }
 
@@ -70,22 +108,22 @@ TEST(SamplerTest, EpochUsesEverySampleOnce) {
 
 TEST(SamplerTest, StepsAreFullExceptTheLast) {
   const Sampler sampler = Make(1001, 100, 3);
-  EXPECT_EQ(sampler.steps_per_epoch(), 11u);
-  for (uint64_t step = 0; step < 10; ++step) EXPECT_EQ(sampler.GlobalSize(step), 100u);
-  EXPECT_EQ(sampler.GlobalSize(10), 1u);
-  EXPECT_EQ(Make(1000, 100, 3).steps_per_epoch(), 10u);
-  EXPECT_EQ(Make(1000, 100, 3).GlobalSize(9), 100u);
+  EXPECT_EQ(sampler.epochs().StepsOf(0), 11u);
+  for (uint64_t step = 0; step < 10; ++step) EXPECT_EQ(sampler.GlobalSize({0, step}), 100u);
+  EXPECT_EQ(sampler.GlobalSize({0, 10}), 1u);
+  EXPECT_EQ(Make(1000, 100, 3).epochs().StepsOf(0), 10u);
+  EXPECT_EQ(Make(1000, 100, 3).GlobalSize({0, 9}), 100u);
 }
 
 TEST(SamplerTest, SharesOfAStepDifferByAtMostOneAndAddUp) {
   const Sampler sampler = Make(1003, 100, 7);
-  for (uint64_t step = 0; step < sampler.steps_per_epoch(); ++step) {
+  for (uint64_t step = 0; step < sampler.epochs().StepsOf(0); ++step) {
     uint64_t next = step * 100;
     for (uint32_t rank = 0; rank < 7; ++rank) {
-      const SampleRange share = sampler.PositionsOf(step, rank);
+      const SampleRange share = sampler.PositionsOf({0, step}, rank);
       EXPECT_EQ(share.begin, next);
-      EXPECT_GE(share.size(), sampler.GlobalSize(step) / 7);
-      EXPECT_LE(share.size(), sampler.GlobalSize(step) / 7 + 1);
+      EXPECT_GE(share.size(), sampler.GlobalSize({0, step}) / 7);
+      EXPECT_LE(share.size(), sampler.GlobalSize({0, step}) / 7 + 1);
       next = share.end;
     }
     EXPECT_EQ(next, std::min<uint64_t>(step * 100 + 100, 1003));
@@ -112,18 +150,18 @@ TEST(SamplerTest, KeepOrderGivesTheFilesOrder) {
 
 TEST(SamplerTest, EpochStartsWhereThePreviousOneEnds) {
   const Sampler sampler = Make(1001, 100, 3);
-  EXPECT_EQ(sampler.PositionOf(0), (SamplePosition{0, 0}));
-  EXPECT_EQ(sampler.PositionOf(10), (SamplePosition{0, 10}));
-  EXPECT_EQ(sampler.PositionOf(11), (SamplePosition{1, 0}));
-  EXPECT_EQ(sampler.PositionOf(49), (SamplePosition{4, 5}));
+  EXPECT_EQ(sampler.epochs().PositionOf(0), (SamplePosition{0, 0}));
+  EXPECT_EQ(sampler.epochs().PositionOf(10), (SamplePosition{0, 10}));
+  EXPECT_EQ(sampler.epochs().PositionOf(11), (SamplePosition{1, 0}));
+  EXPECT_EQ(sampler.epochs().PositionOf(49), (SamplePosition{4, 5}));
 }
 
-TEST(SamplerTest, EvaluationShardsCoverTheFileOnce) {
+TEST(SamplerTest, SharesCoverEverythingOnce) {
   for (const uint64_t samples : {0, 1, 2, 10, 502228}) {
     for (const uint32_t ranks : {1, 2, 3, 16}) {
       uint64_t next = 0;
       for (uint32_t rank = 0; rank < ranks; ++rank) {
-        const SampleRange shard = EvaluationShard(samples, rank, ranks);
+        const SampleRange shard = ShareOf(samples, rank, ranks);
         EXPECT_EQ(shard.begin, next);
         EXPECT_LE(shard.size(), samples / ranks + 1);
         next = shard.end;
@@ -135,12 +173,11 @@ TEST(SamplerTest, EvaluationShardsCoverTheFileOnce) {
 
 TEST(SamplerTest, SharesDoNotOverflowAtTheLimits) {
   const Sampler sampler = Make(Sampler::kMaxSamples, Sampler::kMaxBatchSize, Sampler::kMaxRanks);
-  const uint64_t last = sampler.steps_per_epoch() - 1;
-  EXPECT_EQ(sampler.PositionsOf(last, Sampler::kMaxRanks - 1).end, Sampler::kMaxSamples);
+  const uint64_t last = sampler.epochs().StepsOf(0) - 1;
+  EXPECT_EQ(sampler.PositionsOf({0, last}, Sampler::kMaxRanks - 1).end, Sampler::kMaxSamples);
   const uint32_t ranks = 0xffffffff;
-  // Evaluation data is in memory, which holds at most 2^32 samples.
   constexpr uint64_t kMost = uint64_t{1} << 32;
-  EXPECT_EQ(EvaluationShard(kMost, ranks - 1, ranks).end, kMost);
+  EXPECT_EQ(ShareOf(kMost, ranks - 1, ranks).end, kMost);
 }
 
 TEST(SamplerTest, ImpossibleOptionsAreRefusedByName) {

@@ -51,7 +51,7 @@ absl::Status CheckRelevances(const Job& job, const Dataset& eval,
 // With evaluation.only: the data that is evaluated stands in for the training data.
 class EvaluatedData final : public TrainingData {
  public:
-  explicit EvaluatedData(const Dataset& eval) : eval_(eval) {}
+  explicit EvaluatedData(const TrainingData& eval) : eval_(eval) {}
 
   uint64_t size() const override { return eval_.size(); }
   const DataShape& shape() const override { return eval_.shape(); }
@@ -61,7 +61,7 @@ class EvaluatedData final : public TrainingData {
   }
 
  private:
-  const Dataset& eval_;
+  const TrainingData& eval_;
 };
 
 void LogBadSamples(const BadSamples& bad) {
@@ -71,19 +71,33 @@ void LogBadSamples(const BadSamples& bad) {
   for (const std::string& example : bad.shown()) spdlog::warn("  {}", example);
 }
 
-absl::StatusOr<JobData> LoadEvaluatedData(const Job& job, const JobDataOptions& options) {
+// Opens data.eval. `train` is null with evaluation.only.
+absl::Status OpenEvaluationData(const Job& job, const TrainingData* train, uint64_t max_bytes,
+                                StreamOptions streaming, JobData& data) {
   PAWL_ASSIGN_OR_RETURN(const std::vector<std::string> files,
                         ExpandDataFiles("data.eval", job.data().eval(), job.data().format()));
-  JobData data;
-  PAWL_ASSIGN_OR_RETURN(data.eval,
-                        Dataset::Load(job.data(), files, {.max_bytes = options.max_bytes}));
-  PAWL_RETURN_IF_ERROR(
-      CheckLabels(job, data.eval->shape(), data.eval->labels(), "data.eval", files));
-  PAWL_RETURN_IF_ERROR(CheckRelevances(job, *data.eval, files));
-  data.train = std::make_unique<EvaluatedData>(*data.eval);
-  spdlog::info("read {} evaluation samples; this job trains nothing (evaluation.only)",
-               data.eval->size());
-  return data;
+  if (job.data().stream_eval()) {
+    Data spec = job.data();
+    spec.clear_data_id();
+    spec.clear_max_bad_samples();
+    if (train != nullptr && spec.libsvm_fields() == 0 && spec.format() == LIBSVM)
+      spec.set_libsvm_fields(train->shape().field_count);
+    streaming.is_training = false;
+    PAWL_ASSIGN_OR_RETURN(auto streamed, StreamedData::Open(spec, files, std::move(streaming)));
+    PAWL_RETURN_IF_ERROR(
+        CheckLabels(job, streamed->shape(), streamed->labels(), "data.eval", files));
+    data.eval = std::move(streamed);
+    return absl::OkStatus();
+  }
+  DatasetOptions options{.max_bytes = max_bytes};
+  if (train != nullptr) options.shape = train->shape();
+  PAWL_ASSIGN_OR_RETURN(auto memory, Dataset::Load(job.data(), files, options));
+  PAWL_RETURN_IF_ERROR(CheckLabels(job, memory->shape(), memory->labels(), "data.eval", files));
+  PAWL_RETURN_IF_ERROR(CheckRelevances(job, *memory, files));
+  *streaming.used_bytes += memory->memory_bytes();
+  data.eval_in_memory = memory.get();
+  data.eval = std::move(memory);
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -91,23 +105,27 @@ absl::StatusOr<JobData> LoadEvaluatedData(const Job& job, const JobDataOptions& 
 absl::StatusOr<JobData> LoadJobData(const Job& job, const JobDataOptions& options) {
   const MonotonicTime begin = Clock::Real().Now();
   const Data& spec = job.data();
-  if (job.evaluation().only()) return LoadEvaluatedData(job, options);
   JobData data;
+  StreamOptions streaming;
+  streaming.max_bytes = options.max_bytes;
+  streaming.max_rank_bytes = options.max_rank_bytes;
+  streaming.index.dir = options.index_dir;
+  if (job.evaluation().only()) {
+    PAWL_RETURN_IF_ERROR(OpenEvaluationData(job, nullptr, options.max_bytes, streaming, data));
+    data.train = std::make_unique<EvaluatedData>(*data.eval);
+    spdlog::info("opened {} evaluation samples; this job trains nothing (evaluation.only)",
+                 data.eval->size());
+    return data;
+  }
   PAWL_ASSIGN_OR_RETURN(const std::vector<std::string> files,
                         ExpandDataFiles("data.train", spec.train(), spec.format()));
   uint64_t used_bytes = 0, distinct_keys = 0;
-  StreamedData* streamed_data = nullptr;
   if (spec.window_samples() > 0) {
-    StreamOptions streaming;
-    streaming.max_bytes = options.max_bytes;
-    streaming.max_rank_bytes = options.max_rank_bytes;
-    streaming.index.dir = options.index_dir;
     PAWL_ASSIGN_OR_RETURN(auto streamed, StreamedData::Open(spec, files, streaming));
     PAWL_RETURN_IF_ERROR(
         CheckLabels(job, streamed->shape(), streamed->labels(), "data.train", files));
     LogBadSamples(streamed->bad_samples());
-    streamed_data = streamed.get();
-    data.streamed = streamed_data;
+    data.streamed = streamed.get();
     data.train = std::move(streamed);
   } else {
     PAWL_ASSIGN_OR_RETURN(auto memory, Dataset::Load(spec, files,
@@ -121,22 +139,15 @@ absl::StatusOr<JobData> LoadJobData(const Job& job, const JobDataOptions& option
     data.train = std::move(memory);
   }
   if (!spec.eval().empty()) {
-    PAWL_ASSIGN_OR_RETURN(const std::vector<std::string> eval_files,
-                          ExpandDataFiles("data.eval", spec.eval(), spec.format()));
-    PAWL_ASSIGN_OR_RETURN(data.eval, Dataset::Load(spec, eval_files,
-                                                   {.max_bytes = options.max_bytes - used_bytes,
-                                                    .shape = data.train->shape()}));
     PAWL_RETURN_IF_ERROR(
-        CheckLabels(job, data.eval->shape(), data.eval->labels(), "data.eval", eval_files));
-    PAWL_RETURN_IF_ERROR(CheckRelevances(job, *data.eval, eval_files));
-    if (streamed_data != nullptr) streamed_data->CountOther(data.eval->memory_bytes());
+        OpenEvaluationData(job, data.train.get(), options.max_bytes - used_bytes, streaming, data));
   }
   const double seconds = Seconds(Clock::Real().Now() - begin);
   const uint64_t eval_samples = data.eval == nullptr ? 0 : data.eval->size();
   if (data.streamed != nullptr) {
     spdlog::info(
-        "opened {} training samples with the identity {}, which are streamed, and read {} "
-        "evaluation samples in {:.1f} s",
+        "opened {} training samples with the identity {}, which are streamed, and {} evaluation "
+        "samples in {:.1f} s",
         data.train->size(), data.streamed->id(), eval_samples, seconds);
   } else {
     spdlog::info("read {} training and {} evaluation samples with {} distinct keys in {:.1f} s",

@@ -20,20 +20,22 @@ struct JobData {
   // `train`, if the job streams it; otherwise null.
   const StreamedData* streamed = nullptr;
   // Null if the job has no data.eval.
-  std::unique_ptr<Dataset> eval;
+  std::unique_ptr<TrainingData> eval;
+  // `eval`, if it is in memory; otherwise null.
+  const Dataset* eval_in_memory = nullptr;
 };
 
 struct JobDataOptions {
   // Memory of all data together.
   uint64_t max_bytes = 0;
-  // Memory of the windows of a rank, for streamed data. 0: only max_bytes limits it.
+  // Memory of the windows of a rank, for streamed data of each kind. 0: only max_bytes limits it.
   uint64_t max_rank_bytes = 0;
   // Where indexes of streamed data are. Empty: each beside its file.
   std::string index_dir = {};
 };
 
-// Opens the job's files: reads them, except for training data that is streamed, which needs an
-// index. With evaluation.only reads the evaluation data alone, which is also `train`. Returns the
+// Opens the job's files: reads them, except for data that is streamed, which needs an
+// index. With evaluation.only opens the evaluation data alone, which is also `train`. Returns the
 // errors of Dataset::Load and StreamedData::Open, and INVALID_ARGUMENT, naming the field, for
 // labels that the model's loss does not accept.
 absl::StatusOr<JobData> LoadJobData(const Job& job, const JobDataOptions& options);

@@ -79,7 +79,7 @@ TEST(JobDataTest, EvaluationDataCountsBesideWindows) {
   const auto much = LoadJobData(job, {.max_bytes = kMuch});
   ASSERT_TRUE(much.ok()) << much.status();
   // Enough for the evaluation data or a window, but not for both.
-  const auto data = LoadJobData(job, {.max_bytes = much->eval->memory_bytes() * 3 / 2});
+  const auto data = LoadJobData(job, {.max_bytes = much->eval_in_memory->memory_bytes() * 3 / 2});
   ASSERT_TRUE(data.ok()) << data.status();
   const auto sampler =
       Sampler::Create({.samples = data->train->size(), .batch_size = 2000, .logical_workers = 1});

@@ -174,7 +174,7 @@ class RankHostTest : public testing::Test {
     sampling.batch_size = job_.batch_size();
     sampling.logical_workers = kRanks;
     sampler_.emplace(Sampler::Create(sampling).value());
-    plan_.emplace(job_, sampler_->steps_per_epoch());
+    plan_.emplace(job_, sampler_->epochs());
 
     ClientOptions options;
     options.role = WORKER_ROLE;

@@ -301,11 +301,13 @@ absl::Status Prepare(const WorkerOptions& options, Client& client, Training& tra
   Sampler::Options sampling;
   sampling.samples = training.data.train->size();
   sampling.batch_size = job.batch_size();
+  for (const BatchSizeChange& change : job.batch_size_changes())
+    sampling.changes.push_back({change.epoch(), change.batch_size()});
   sampling.logical_workers = logical_workers;
   sampling.seed = job.seed();
   sampling.keep_order = job.data().keep_order();
   PAWL_ASSIGN_OR_RETURN(training.sampler, Sampler::Create(sampling));
-  training.plan.emplace(job, training.sampler->steps_per_epoch(), assignment.counted_from_step());
+  training.plan.emplace(job, training.sampler->epochs(), assignment.counted_from_step());
 
   const auto make_model = [&training, records_steps = options.records_steps] {
     return TrainingModel::Create(training.job, training.data.train->shape(), *training.device,
@@ -330,6 +332,7 @@ absl::Status Prepare(const WorkerOptions& options, Client& client, Training& tra
                           .plan = *training.plan,
                           .train = *training.data.train,
                           .eval = training.data.eval.get(),
+                          .eval_in_memory = training.data.eval_in_memory,
                           .tables = training.tables,
                           .dense = dense,
                           .evaluation_dense = training.dense.get(),

@@ -89,7 +89,7 @@ class Cluster {
     sampling.logical_workers = kRanks;
     sampling.seed = job_.seed();
     sampler_.emplace(Sampler::Create(sampling).value());
-    plan_.emplace(job_, sampler_->steps_per_epoch());
+    plan_.emplace(job_, sampler_->epochs());
     servers_ = std::make_unique<FakeServers>(setting.mode, std::vector<uint64_t>(kRanks));
     servers_->SetInitial([](const std::string& table, uint64_t key, size_t i) {
       if (absl::EndsWith(table, "/slots") || table == "dense/steps") return 0.0f;
@@ -218,6 +218,7 @@ class Cluster {
                             .plan = *plan_,
                             .train = *train_,
                             .eval = eval_.get(),
+                            .eval_in_memory = eval_.get(),
                             .tables = tables_,
                             .dense = source,
                             .evaluation_dense = process.snapshots.get(),

@@ -14,6 +14,14 @@ float GradientScale(ConsistencyMode mode, uint32_t logical_workers, uint64_t ste
                             static_cast<double>(step_samples));
 }
 
+void AddDelayCompensation(float lambda, absl::Span<const float> before, absl::Span<const float> now,
+                          absl::Span<float> gradient) {
+  for (size_t i = 0; i < gradient.size(); ++i) {
+    const float g = gradient[i];
+    gradient[i] = g + lambda * g * g * (now[i] - before[i]);
+  }
+}
+
 std::optional<std::string> LossScaleWatch::OnStep(float scale) {
   if (silent_steps_ > 0) {
     --silent_steps_;

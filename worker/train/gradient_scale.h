@@ -1,4 +1,5 @@
-// How gradients are scaled before the push, and whether a job's loss scale is too large.
+// How gradients are scaled and corrected before the push, and whether a job's loss scale is too
+// large.
 #ifndef PAWL_WORKER_TRAIN_GRADIENT_SCALE_H_
 #define PAWL_WORKER_TRAIN_GRADIENT_SCALE_H_
 
@@ -6,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "absl/types/span.h"
 #include "proto/types.pb.h"
 
 namespace pawl {
@@ -18,6 +20,12 @@ namespace pawl {
 // above 0.
 float GradientScale(ConsistencyMode mode, uint32_t logical_workers, uint64_t step_samples,
                     uint64_t rank_samples);
+
+// Delay compensation (Zheng et al. 2017, "Asynchronous stochastic gradient descent with delay
+// compensation", equation 10): g += lambda * g * g * (now - before) for each element. `before`: the
+// parameters that the gradient was computed from. REQUIRES: the sizes are equal.
+void AddDelayCompensation(float lambda, absl::Span<const float> before, absl::Span<const float> now,
+                          absl::Span<float> gradient);
 
 // A step whose gradients are not finite is computed again with a smaller scale (proto/job.proto,
 // Precision). Each repetition costs the time of a step, so if it happens often the user is told

@@ -21,12 +21,16 @@ absl::Status PulledBatch::Start(BatchStream& stream, uint64_t step, DenseSource*
     // Also for an empty share, because asking keeps a rank from running ahead.
     PAWL_ASSIGN_OR_RETURN(dense_, dense->At(step, context_.session, context_.timeout));
   }
-  if (batch_->samples == 0) return absl::OkStatus();
+  if (batch_->samples > 0) StartPull(step, values_);
+  return absl::OkStatus();
+}
+
+void PulledBatch::StartPull(uint64_t step, std::vector<std::vector<float>>& all_values) {
   std::vector<PullItem> items;
   for (size_t t = 0; t < context_.tables.size(); ++t) {
     if (IsShared(t)) continue;
     const Table& table = context_.tables[t];
-    std::vector<float>& values = values_[t];
+    std::vector<float>& values = all_values[t];
     values.resize(context_.model.SpanSize(t, *batch_));
     if (values.empty()) continue;
     PullItem& item = items.emplace_back();
@@ -35,12 +39,20 @@ absl::Status PulledBatch::Start(BatchStream& stream, uint64_t step, DenseSource*
     item.values = absl::MakeSpan(values);
     item.keys_are_distinct = true;
   }
-  if (items.empty()) return absl::OkStatus();
+  if (items.empty()) return;
   CallOptions options;
   options.timeout = context_.timeout;
   options.step = step;
   context_.session.Pull(items, options, Fulfilling(pulled_));
-  return absl::OkStatus();
+}
+
+absl::Status PulledBatch::PullAgain(uint64_t step, std::vector<std::vector<float>>& values) {
+  values.resize(context_.tables.size());
+  StartPull(step, values);
+  if (!pulled_.valid()) return absl::OkStatus();
+  return context_.waiting.Measure([&] {
+    return pawl::Await(pulled_, context_.timeout + kLibraryGrace, context_.leave, "second pull");
+  });
 }
 
 absl::Status PulledBatch::Await(std::vector<absl::Span<const float>>* parameters) {

@@ -64,6 +64,9 @@ class PulledBatch {
   // Waits for the pull and sets *parameters to the spans for the model. REQUIRES: called once after
   // a successful Start.
   absl::Status Await(std::vector<absl::Span<const float>>* parameters);
+  // Pulls the parameters of the batch once more and waits for them; `values` by table. REQUIRES:
+  // Await returned OK, and there is no DenseSource.
+  absl::Status PullAgain(uint64_t step, std::vector<std::vector<float>>& values);
   // Waits until the table's span is readable, which may be later with a DenseSource. REQUIRES:
   // Await returned OK.
   absl::Status AwaitTable(size_t table);
@@ -76,6 +79,8 @@ class PulledBatch {
   bool IsIdle() const;
 
  private:
+  // Starts a pull of everything that has no DenseSource, unless that is nothing.
+  void StartPull(uint64_t step, std::vector<std::vector<float>>& values);
   bool IsShared(size_t table) const { return dense_ != nullptr && context_.tables[table].dense(); }
 
   const Context context_;

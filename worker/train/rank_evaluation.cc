@@ -11,6 +11,17 @@
 #include "worker/train/evaluation_report.h"
 
 namespace pawl {
+namespace {
+
+// The size of the batches of an evaluation: at most kEvaluationBatchSize, and such that all ranks
+// have almost the same number of samples.
+uint64_t EvaluationBatch(uint64_t samples, uint64_t ranks) {
+  const uint64_t most = ranks * kEvaluationBatchSize;
+  const uint64_t batches = ranks * ((samples + most - 1) / most);
+  return (samples + batches - 1) / batches;
+}
+
+}  // namespace
 
 absl::StatusOr<bool> RankEvaluation::Run(uint64_t step) {
   const uint64_t number = shared_.plan.EvaluationNumber(step);
@@ -19,17 +30,7 @@ absl::StatusOr<bool> RankEvaluation::Run(uint64_t step) {
     PAWL_RETURN_IF_ERROR(Meet(shared_.rendezvous, absl::StrCat("evaluation-", number),
                               shared_.logical_workers, rank_, leave_));
   }
-  PAWL_RETURN_IF_ERROR(FindShare());
-  const uint64_t size = group_key_.has_value() ? samples_.size() : range_.size();
-  const uint64_t batches = (size + kEvaluationBatchSize - 1) / kEvaluationBatchSize;
-  stream_ = std::make_unique<BatchStream>(0, batches, [this, size](uint64_t i, Batch* batch) {
-    const uint64_t begin = i * kEvaluationBatchSize;
-    const uint64_t end = std::min(begin + kEvaluationBatchSize, size);
-    if (group_key_.has_value()) {
-      return assembler_.Assemble(absl::MakeSpan(samples_).subspan(begin, end - begin), batch);
-    }
-    return assembler_.AssembleRange(SampleRange{range_.begin + begin, range_.begin + end}, batch);
-  });
+  PAWL_RETURN_IF_ERROR(OpenShare());
 
   const uint64_t max_exact = shared_.job.evaluation().max_exact_samples();
   const uint32_t labels = shared_.eval->shape().label_count;
@@ -49,18 +50,18 @@ absl::StatusOr<bool> RankEvaluation::Run(uint64_t step) {
     return places_[i % places_.size()].Start(*stream_, step, shared_.evaluation_dense);
   };
   const uint64_t ahead = places_.size() - 1;
-  for (uint64_t i = 0; i < std::min(ahead, batches); ++i) PAWL_RETURN_IF_ERROR(start(i));
-  for (uint64_t i = 0; i < batches; ++i) {
+  for (uint64_t i = 0; i < std::min(ahead, batches_); ++i) PAWL_RETURN_IF_ERROR(start(i));
+  for (uint64_t i = 0; i < batches_; ++i) {
     PulledBatch& pulled = places_[i % places_.size()];
     PAWL_RETURN_IF_ERROR(pulled.Await(&parameters_));
     PAWL_RETURN_IF_ERROR(leave_.reason());
-    if (i + ahead < batches) PAWL_RETURN_IF_ERROR(start(i + ahead));
+    if (i + ahead < batches_) PAWL_RETURN_IF_ERROR(start(i + ahead));
     PAWL_RETURN_IF_ERROR(model_.Predict(pulled.batch(), parameters_, &predictions));
     groups.clear();
     if (group_key_.has_value()) {
       for (uint64_t s = 0; s < pulled.batch().samples; ++s)
         groups.push_back(
-            shared_.eval->GroupOf(samples_[i * kEvaluationBatchSize + s], *group_key_));
+            shared_.eval_in_memory->GroupOf(samples_[i * kEvaluationBatchSize + s], *group_key_));
     }
     for (uint32_t label = 0; label < labels; ++label) {
       const absl::Status status = reports[label].Add(
@@ -83,28 +84,64 @@ absl::StatusOr<bool> RankEvaluation::Run(uint64_t step) {
   for (EvaluationReport& report : reports) {
     for (ReportEvaluationRequest& part : report.TakeParts(header)) parts.push_back(std::move(part));
   }
+  // Windows of streamed data take memory that training needs.
+  whole_.reset();
   PAWL_ASSIGN_OR_RETURN(const ReportEvaluationResponse response, Report(parts));
   return response.stop();
 }
 
-absl::Status RankEvaluation::FindShare() {
-  const std::string& group_by = shared_.job.evaluation().group_by();
-  if (group_by.empty()) {
-    range_ = EvaluationShard(shared_.eval->size(), rank_, shared_.logical_workers);
+RankEvaluation::~RankEvaluation() { CloseShare(); }
+
+void RankEvaluation::CloseShare() {
+  if (whole_ != nullptr) whole_->Cancel();
+  stream_.reset();
+  whole_.reset();
+}
+
+absl::Status RankEvaluation::OpenShare() {
+  CloseShare();
+  if (!shared_.job.evaluation().group_by().empty()) {
+    PAWL_RETURN_IF_ERROR(FindGroups());
+    batches_ = (samples_.size() + kEvaluationBatchSize - 1) / kEvaluationBatchSize;
+    stream_ = std::make_unique<BatchStream>(0, batches_, [this](uint64_t i, Batch* batch) {
+      const uint64_t begin = i * kEvaluationBatchSize;
+      const uint64_t size = std::min<uint64_t>(kEvaluationBatchSize, samples_.size() - begin);
+      return assembler_->Assemble(absl::MakeSpan(samples_).subspan(begin, size), batch);
+    });
     return absl::OkStatus();
   }
+  if (!sampler_.has_value()) {
+    PAWL_ASSIGN_OR_RETURN(
+        sampler_, Sampler::Create(
+                      {.samples = shared_.eval->size(),
+                       .batch_size = EvaluationBatch(shared_.eval->size(), shared_.logical_workers),
+                       .keep_order = true}));
+  }
+  const SampleRange share = ShareOf(sampler_->epochs().StepsOf(0), rank_, shared_.logical_workers);
+  batches_ = share.size();
+  whole_ = shared_.eval->OpenRank(*sampler_, /*rank=*/0, share.end, {model_.layout(), {}});
+  stream_ = std::make_unique<BatchStream>(0, batches_, [this, share](uint64_t i, Batch* batch) {
+    return whole_->Assemble(share.begin + i, batch);
+  });
+  return absl::OkStatus();
+}
+
+absl::Status RankEvaluation::FindGroups() {
   if (group_key_.has_value()) return absl::OkStatus();
+  const Dataset& eval = *shared_.eval_in_memory;
+  const std::string& group_by = shared_.job.evaluation().group_by();
   PAWL_ASSIGN_OR_RETURN(const GroupKey key, FindGroupKey(shared_.job.data(), group_by));
-  if (key.is_query_id && shared_.eval->store().query_ids.empty()) {
+  if (key.is_query_id && eval.store().query_ids.empty()) {
     return absl::InvalidArgumentError(
         "evaluation.group_by is \"qid\", but no line of data.eval has a qid other than 0");
   }
-  if (!key.is_query_id && key.field >= shared_.eval->shape().field_count) {
+  if (!key.is_query_id && key.field >= eval.shape().field_count) {
     return absl::InvalidArgumentError(absl::StrCat("evaluation.group_by is \"", group_by,
                                                    "\", but data.eval has ",
-                                                   shared_.eval->shape().field_count, " fields"));
+                                                   eval.shape().field_count, " fields"));
   }
-  samples_ = shared_.eval->SamplesOfGroups(key, rank_, shared_.logical_workers);
+  samples_ = eval.SamplesOfGroups(key, rank_, shared_.logical_workers);
+  assembler_.emplace(eval.store(), FieldLookup{model_.layout(), {}});
   group_key_ = key;
   return absl::OkStatus();
 }

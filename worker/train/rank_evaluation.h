@@ -36,20 +36,20 @@ class RankEvaluation {
   // shared.eval is not null.
   RankEvaluation(const RankShared& shared, uint32_t rank, TrainingModel& model,
                  absl::Span<PulledBatch> places, const Interrupt& leave)
-      : shared_(shared),
-        rank_(rank),
-        model_(model),
-        places_(places),
-        leave_(leave),
-        assembler_(shared.eval->store(), {model.layout(), {}}) {}
+      : shared_(shared), rank_(rank), model_(model), places_(places), leave_(leave) {}
+  // Waits for the batch in progress.
+  ~RankEvaluation();
 
   // Runs the rank's share of the evaluation after `step` steps, reports it and awaits the
   // scheduler's answer. True: training stops here. An error leaves calls running.
   absl::StatusOr<bool> Run(uint64_t step);
 
  private:
-  // Decides which samples are the rank's share, unless that is known.
-  absl::Status FindShare();
+  // Prepares the batches of the rank's share.
+  absl::Status OpenShare();
+  // Finds the rank's groups, unless they are known.
+  absl::Status FindGroups();
+  void CloseShare();
 
   absl::StatusOr<ReportEvaluationResponse> Report(
       const std::vector<ReportEvaluationRequest>& parts);
@@ -60,15 +60,17 @@ class RankEvaluation {
   const absl::Span<PulledBatch> places_;
   const Interrupt& leave_;
 
-  BatchAssembler assembler_;
   // Set with evaluation.group_by, and the rank's samples.
   std::optional<GroupKey> group_key_;
   std::vector<uint64_t> samples_;
-  // Otherwise the share is a range.
-  SampleRange range_{0, 0};
+  std::optional<BatchAssembler> assembler_;
+  // Otherwise the rank has some of the batches of the whole data.
+  std::optional<Sampler> sampler_;
+  std::unique_ptr<RankBatches> whole_;
   std::vector<absl::Span<const float>> parameters_;
   // Kept until the next evaluation, because calls borrow its batches.
   std::unique_ptr<BatchStream> stream_;
+  uint64_t batches_ = 0;
 };
 
 }  // namespace pawl

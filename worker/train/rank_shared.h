@@ -33,7 +33,9 @@ struct RankShared {
   const Sampler& sampler;
   const StepPlan& plan;
   const TrainingData& train;
-  const Dataset* eval = nullptr;  // null: no evaluation
+  const TrainingData* eval = nullptr;  // null: no evaluation
+  // `eval`, if it is in memory. REQUIRES: with evaluation.group_by it is.
+  const Dataset* eval_in_memory = nullptr;
   // The model's tables in the model's order, as created.
   const std::vector<Table>& tables;
   // Sources for training and for evaluations. Null: every rank pulls the dense tables itself.

@@ -198,7 +198,8 @@ absl::Status RankTrainer::ComputeAndPush(uint64_t step, const Batch* next, LossS
     calls.gradients[t].resize(model_->SpanSize(t, batch));
     gradients_.push_back(absl::MakeSpan(calls.gradients[t]));
   }
-  const uint64_t step_samples = shared_.sampler.GlobalSize(shared_.sampler.PositionOf(step).step);
+  const uint64_t step_samples =
+      shared_.sampler.GlobalSize(shared_.sampler.epochs().PositionOf(step));
   const float scale = GradientScale(shared_.job.consistency().mode(), shared_.logical_workers,
                                     step_samples, batch.samples);
   PAWL_ASSIGN_OR_RETURN(*loss, Compute(step, scale, next));
@@ -211,6 +212,7 @@ absl::Status RankTrainer::ComputeAndPush(uint64_t step, const Batch* next, LossS
         "the loss of logical worker ", rank_, " at step ", step, " is ", loss->loss_sum,
         ": the training has diverged; reduce the learning rate", OverflowHint(shared_.job)));
   }
+  if (shared_.job.delay_compensation() > 0) PAWL_RETURN_IF_ERROR(CompensateDelay(step));
   push_items_.clear();
   for (size_t t = 0; t < shared_.tables.size(); ++t) {
     if (gradients_[t].empty() || IsTaken(t)) continue;
@@ -228,6 +230,14 @@ absl::Status RankTrainer::ComputeAndPush(uint64_t step, const Batch* next, LossS
   CallOptions options;
   options.timeout = shared_.step_timeout;
   session_.Push(push_items_, options, FulfillOrInterrupt(calls.pushed, "push", step));
+  return absl::OkStatus();
+}
+
+absl::Status RankTrainer::CompensateDelay(uint64_t step) {
+  PAWL_RETURN_IF_ERROR(places_[step % kPlaces].PullAgain(step, present_parameters_));
+  const float lambda = shared_.job.delay_compensation();
+  for (size_t t = 0; t < gradients_.size(); ++t)
+    AddDelayCompensation(lambda, parameters_[t], present_parameters_[t], gradients_[t]);
   return absl::OkStatus();
 }
 

@@ -88,6 +88,8 @@ class RankTrainer {
   // Sets gradients_ to those of the batch, in job.micro_batches parts, and hands over those that
   // dense_ takes.
   absl::StatusOr<LossSum> Compute(uint64_t step, float scale, const Batch* next);
+  // Corrects gradients_ by job.delay_compensation.
+  absl::Status CompensateDelay(uint64_t step);
   // Pushes the rank's part of the dense parameters as of the end of the step.
   absl::Status WriteBack(uint64_t step);
   void EndStep(uint64_t step, const LossSum& loss);
@@ -126,6 +128,8 @@ class RankTrainer {
   LossScaleWatch loss_scale_watch_;
   std::vector<absl::Span<const float>> parameters_;
   std::vector<absl::Span<float>> gradients_;
+  // By table, with job.delay_compensation. Calls borrow them.
+  std::vector<std::vector<float>> present_parameters_;
   std::vector<PushItem> push_items_;
   // Calls borrow its batches.
   std::unique_ptr<BatchStream> stream_;

@@ -38,6 +38,7 @@ struct Setting {
   Precision precision = {};
   std::string group_by = {};
   uint64_t max_exact_samples = 0;
+  float delay_compensation = 0;
 };
 
 // All ranks of a job in this process, over the fakes. Tests access its public members.
@@ -53,6 +54,7 @@ class Cluster {
     job_.set_micro_batches(setting.micro_batches);
     *job_.mutable_precision() = setting.precision;
     job_.mutable_consistency()->set_mode(setting.mode);
+    job_.set_delay_compensation(setting.delay_compensation);
     job_.mutable_data()->set_format(LIBSVM);
     job_.mutable_data()->add_train(WriteFile("train", setting.train_samples));
     train_ = Dataset::Load(job_.data(), job_.data().train(0)).value();
@@ -72,7 +74,7 @@ class Cluster {
     sampling.logical_workers = setting.logical_workers;
     sampling.seed = job_.seed();
     sampler_.emplace(Sampler::Create(sampling).value());
-    plan_.emplace(job_, sampler_->steps_per_epoch());
+    plan_.emplace(job_, sampler_->epochs());
     std::vector<uint64_t> first_steps = setting.first_steps;
     first_steps.resize(setting.logical_workers);
     servers_ = std::make_unique<FakeServers>(setting.mode, first_steps);
@@ -102,6 +104,7 @@ class Cluster {
             .plan = *plan_,
             .train = *train_,
             .eval = eval_.get(),
+            .eval_in_memory = eval_.get(),
             .tables = tables_,
             .dense = dense_.get(),
             .evaluation_dense = dense_.get(),
@@ -262,7 +265,7 @@ TEST(RankTrainerTest, AllRanksReportTheirSharesOfEachEvaluation) {
   std::map<uint64_t, uint64_t> samples;
   for (const ReportEvaluationRequest& report : reports) {
     samples[report.evaluation()] += report.samples();
-    EXPECT_EQ(report.step(), report.evaluation() * cluster.sampler_->steps_per_epoch());
+    EXPECT_EQ(report.step(), report.evaluation() * cluster.sampler_->epochs().StepsOf(0));
     EXPECT_EQ(report.final(), report.evaluation() == 2);
     EXPECT_GT(report.positives_size(), 0);
   }
@@ -318,10 +321,10 @@ TEST(RankTrainerTest, ScoresOfTooManySamplesAreRoundedByAllRanks) {
 TEST(RankTrainerTest, NoStepFollowsAnEvaluationThatStops) {
   Cluster cluster({.logical_workers = 2, .eval_samples = 10, .epochs = 5, .stop_after = 2});
   cluster.RunAllOk();
-  EXPECT_EQ(cluster.progress_->progress().steps_max(), 2 * cluster.sampler_->steps_per_epoch());
+  EXPECT_EQ(cluster.progress_->progress().steps_max(), 2 * cluster.sampler_->epochs().StepsOf(0));
   EXPECT_EQ(cluster.rendezvous_->reports().size(), 4u);
-  EXPECT_EQ(cluster.CountInLogs(absl::StrCat("pull ", 2 * cluster.sampler_->steps_per_epoch() + 1)),
-            0);
+  EXPECT_EQ(
+      cluster.CountInLogs(absl::StrCat("pull ", 2 * cluster.sampler_->epochs().StepsOf(0) + 1)), 0);
 }
 
 TEST(RankTrainerTest, EvaluationSeesEveryEarlierPush) {
@@ -335,7 +338,7 @@ TEST(RankTrainerTest, EvaluationSeesEveryEarlierPush) {
   BatchAssembler assembler(cluster.eval_->store());
   for (uint32_t rank = 0; rank < 2; ++rank) {
     Batch batch;
-    ASSERT_TRUE(assembler.AssembleRange(EvaluationShard(4, rank, 2), &batch).ok());
+    ASSERT_TRUE(assembler.AssembleRange(ShareOf(4, rank, 2), &batch).ok());
     std::set<float> scores;
     for (uint32_t s = 0; s < batch.samples; ++s) {
       float score = parameters.at({"bias", 0})[0];
@@ -362,6 +365,29 @@ TEST(RankTrainerTest, RanksMeetBeforeEvaluationsOutsideSync) {
   cluster.RunAllOk();
   EXPECT_EQ(cluster.rendezvous_->barrier_names(),
             (std::set<std::string>{"evaluation-1", "evaluation-2"}));
+}
+
+TEST(RankTrainerTest, GradientsAreCompensatedByWhatOthersHaveChanged) {
+  // One rank: its step 1 is pulled before its step 0 is pushed, so its delay is one step.
+  const auto train = [](float lambda) {
+    Cluster cluster({.mode = ASYNC,
+                     .logical_workers = 1,
+                     .epochs = 1,
+                     .share_dense = false,
+                     .delay_compensation = lambda});
+    cluster.RunAllOk();
+    return cluster.servers_->parameters();
+  };
+  const auto plain = train(0);
+  const auto compensated = train(0.5f);
+  ASSERT_EQ(plain.size(), compensated.size());
+  EXPECT_NE(plain, compensated);
+
+  // The same by hand, from the parameters that the servers have had.
+  const std::vector<float> g = {0.5f, -2.0f}, before = {1.0f, 1.0f}, now = {0.5f, 3.0f};
+  std::vector<float> corrected = g;
+  AddDelayCompensation(0.5f, before, now, absl::MakeSpan(corrected));
+  EXPECT_EQ(corrected, (std::vector<float>{0.5f + 0.5f * 0.25f * -0.5f, -2.0f + 0.5f * 4.0f * 2}));
 }
 
 TEST(RankTrainerTest, RanksMeetAgainAfterADeath) {

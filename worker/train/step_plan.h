@@ -5,15 +5,16 @@
 #include <cstdint>
 
 #include "proto/job.pb.h"
+#include "worker/data/sampler.h"
 
 namespace pawl {
 
 // The same for all ranks: a function of the job and the data size alone. Immutable.
 class StepPlan {
  public:
-  // REQUIRES: steps_per_epoch > 0. A job without `epochs` has one epoch. With evaluation.only the
+  // A job without `epochs` has one epoch. With evaluation.only the
   // plan ends at `restored_step`, the step of the checkpoint, with evaluation 1.
-  StepPlan(const Job& job, uint64_t steps_per_epoch, uint64_t restored_step = 0);
+  StepPlan(const Job& job, const EpochSteps& epochs, uint64_t restored_step = 0);
 
   // Steps of the job, the same for every rank.
   uint64_t total_steps() const { return total_steps_; }
@@ -34,7 +35,8 @@ class StepPlan {
  private:
   bool evaluates_;
   uint64_t total_steps_;
-  uint64_t evaluation_interval_;
+  // The steps between two pauses, as if they were an epoch.
+  EpochSteps intervals_;
   uint64_t write_back_interval_;
 };
 

@@ -22,7 +22,6 @@ namespace {
 
 struct WatchOptions {
   ConnectionOptions connection;
-  // A scheduler ends some tenths of a second after its job.
   MonotonicDuration interval = std::chrono::milliseconds(200);
 };
 
@@ -48,6 +47,7 @@ class Watch {
     SchedulerConnection scheduler(options_.connection.scheduler, *options_.connection.security);
     const Clock& clock = Clock::Real();
     std::optional<MonotonicTime> heard_at;
+    bool ended_early = false;
     while (true) {
       const absl::StatusOr<GetStatusResponse> status =
           scheduler.GetStatus(options_.connection.timeout);
@@ -63,7 +63,15 @@ class Watch {
       } else {
         console_.Draw("the scheduler does not answer; waiting for it");
       }
-      if (const int signal = signals.Wait(options_.interval); signal != 0) {
+      MonotonicDuration pause = options_.interval;
+      if (status.ok() && !ended_early) {
+        // A scheduler ends soon after its job, so asking at intervals can miss the end.
+        ended_early = !absl::IsDeadlineExceeded(scheduler.AwaitEnd(options_.interval));
+        pause = MonotonicDuration::zero();
+      } else {
+        ended_early = false;
+      }
+      if (const int signal = signals.Wait(pause); signal != 0) {
         console_.Clear();
         return kExitSignal + signal;
       }

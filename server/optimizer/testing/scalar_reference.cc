@@ -87,7 +87,7 @@ void ScalarApply(const Optimizer& spec, const UpdatePosition& position, float sc
       for (float& g : gradients) g = g * factor;
     }
   }
-  if (spec.l1() != 0.0f || spec.l2() != 0.0f) {
+  if (spec.l1() != 0.0f || spec.l2() != 0.0f || spec.weight_decay() != 0.0f) {
     for (size_t i = 0; i < count; ++i) {
       const float w = weights[begin + i];
       const float sign = w > 0.0f ? 1.0f : w < 0.0f ? -1.0f : 0.0f;
@@ -106,6 +106,9 @@ void ScalarApply(const Optimizer& spec, const UpdatePosition& position, float sc
   for (size_t i = 0; i < count; ++i) {
     const float g = gradients[i];
     float& w = weights[begin + i];
+    if (spec.weight_decay() != 0.0f)
+      w = w * static_cast<float>(1.0 - static_cast<double>(rate) *
+                                           static_cast<double>(spec.weight_decay()));
     switch (spec.kind_case()) {
       case Optimizer::kSgd:
         w = w - rate * g;

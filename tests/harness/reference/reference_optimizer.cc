@@ -80,9 +80,11 @@ void ReferenceOptimizer::Apply(uint64_t step, float scale, const std::vector<flo
       if (g < -spec_.clip_value()) g = -spec_.clip_value();
       if (g > spec_.clip_value()) g = spec_.clip_value();
     }
-    if (spec_.l1() != 0.0f || spec_.l2() != 0.0f) {
+    if (spec_.l1() != 0.0f || spec_.l2() != 0.0f || spec_.weight_decay() != 0.0f) {
       const float sign = w > 0.0f ? 1.0f : (w < 0.0f ? -1.0f : 0.0f);
       g = g + (spec_.l2() * w + spec_.l1() * sign);
+      w = w * static_cast<float>(1.0 - static_cast<double>(rate) *
+                                           static_cast<double>(spec_.weight_decay()));
     }
     if (spec_.has_sgd()) {
       w = w - rate * g;

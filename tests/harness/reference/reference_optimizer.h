@@ -20,7 +20,7 @@ struct ReferenceRow {
   uint64_t updates = 0;
 };
 
-// SGD, Adagrad and Adam with l1, l2, clip_value, warm-up and the step schedule.
+// SGD, Adagrad and Adam with l1, l2, weight_decay, clip_value, warm-up and the step schedule.
 class ReferenceOptimizer {
  public:
   // UNIMPLEMENTED for other optimizers and settings.

@@ -82,12 +82,16 @@ absl::StatusOr<ReferenceResult> TrainReference(const Job& job) {
   PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, OpenDevice("cpu"));
   PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<TrainingModel> model,
                         TrainingModel::Create(job, data->shape(), *device));
+  std::vector<SamplerChange> changes;
+  for (const BatchSizeChange& change : job.batch_size_changes())
+    changes.push_back({change.epoch(), change.batch_size()});
   PAWL_ASSIGN_OR_RETURN(const Sampler sampler,
                         Sampler::Create({.samples = data->size(),
                                          .batch_size = job.batch_size(),
                                          .logical_workers = job.logical_workers(),
                                          .seed = job.seed(),
-                                         .keep_order = job.data().keep_order()}));
+                                         .keep_order = job.data().keep_order(),
+                                         .changes = changes}));
   ReferenceResult result;
   for (const TableSpec& unnumbered : model->tables()) {
     TableSpec spec = unnumbered;
@@ -96,19 +100,19 @@ absl::StatusOr<ReferenceResult> TrainReference(const Job& job) {
     result.tables.push_back(std::move(table));
   }
 
-  result.steps = sampler.steps_per_epoch() * std::max<uint64_t>(job.epochs(), 1);
+  result.steps = sampler.epochs().FirstStepOf(std::max<uint64_t>(job.epochs(), 1));
   if (job.max_steps() != 0) result.steps = std::min<uint64_t>(result.steps, job.max_steps());
   std::vector<std::unique_ptr<RankBatches>> batches;
   for (uint32_t rank = 0; rank < job.logical_workers(); ++rank)
     batches.push_back(data->OpenRank(sampler, rank, result.steps, {model->layout(), {}}));
   Batch batch;
   for (uint64_t step = 0; step < result.steps; ++step) {
-    const SamplePosition position = sampler.PositionOf(step);
+    const SamplePosition position = sampler.epochs().PositionOf(step);
     // The servers divide the sum over the ranks by the number of ranks; training needs the mean
     // over the samples.
     const float gradient_scale =
         static_cast<float>(static_cast<double>(job.logical_workers()) /
-                           static_cast<double>(sampler.GlobalSize(position.step)));
+                           static_cast<double>(sampler.GlobalSize(position)));
     LossSum loss;
     for (uint32_t rank = 0; rank < job.logical_workers(); ++rank) {
       PAWL_RETURN_IF_ERROR(batches[rank]->Assemble(step, &batch));

@@ -119,6 +119,27 @@ TEST_F(FeaturesTest, StreamedListsKeepTheBitsThroughKills) {
         1);
 }
 
+TEST_F(FeaturesTest, StreamedEvaluationsScoreAsThoseInMemory) {
+  // The batches grow in the second pass, and the evaluations follow the passes.
+  const auto job = [this](const std::string& streaming) {
+    return JobText(kClicks, absl::StrCat("window_samples: 100 block_bytes: 4096 ", streaming),
+                   "wide_deep { dim: 4 hidden: 8 }") +
+           "batch_size_changes { epoch: 1 batch_size: 150 }";
+  };
+  const nlohmann::json streamed = Train(job("stream_eval: true"), 2);
+  const nlohmann::json in_memory = Train(job(""), 1);
+  EXPECT_EQ(streamed.value("steps", 0), 30 + 20 + 20);
+  ASSERT_EQ(streamed.value("digest", ""), in_memory.value("digest", "none"));
+  ASSERT_EQ(streamed["evaluations"].size(), 3u) << streamed;
+  ASSERT_EQ(in_memory["evaluations"].size(), 3u) << in_memory;
+  for (size_t i = 0; i < 3; ++i) {
+    for (const char* score : {"step", "samples", "auc", "logloss", "calibration"}) {
+      EXPECT_EQ(streamed["evaluations"][i][score], in_memory["evaluations"][i][score])
+          << score << " of evaluation " << i;
+    }
+  }
+}
+
 TEST_F(FeaturesTest, SeveralLabelsAndWeightsKeepTheBitsThroughKills) {
   const nlohmann::json metrics =
       Train(JobText("columns { name: 'click' label {} } columns { name: 'buy' label {} } "

@@ -76,7 +76,7 @@ absl::Status Measure() {
                                          .logical_workers = job.logical_workers(),
                                          .seed = job.seed(),
                                          .keep_order = spec.keep_order()}));
-  uint64_t steps = sampler.steps_per_epoch();
+  uint64_t steps = sampler.epochs().StepsOf(0);
   if (const uint64_t samples = absl::GetFlag(FLAGS_samples); samples > 0)
     steps = std::min(steps, samples / job.batch_size());
   const Times making = Times::Now();

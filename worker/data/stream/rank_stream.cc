@@ -44,12 +44,12 @@ RankStream::~RankStream() {
 }
 
 absl::Status RankStream::Assemble(uint64_t step, Batch* batch) {
-  const SamplePosition position = sampler_.PositionOf(step);
+  const SamplePosition position = sampler_.epochs().PositionOf(step);
   const StreamWindow window = order_.WindowOf(position);
   if (current_->window != window) {
     PAWL_RETURN_IF_ERROR(Advance(window));
     const StreamWindow next = order_.Next(window);
-    if (next.epoch * sampler_.steps_per_epoch() + next.first_step < end_step_) ReadAhead(next);
+    if (sampler_.epochs().FirstStepOf(next.epoch) + next.first_step < end_step_) ReadAhead(next);
   }
   order_.Indices(window, position.step, rank_, &indices_);
   return current_->assembler.Assemble(indices_, batch);

@@ -44,52 +44,54 @@ EpochOrder::Place EpochOrder::At(uint64_t position) const {
   return {order_[place], position - begins_[place], *after - position};
 }
 
-StreamOrder::StreamOrder(const Sampler& sampler, uint64_t window_samples) : sampler_(sampler) {
-  const Sampler::Options& options = sampler.options();
-  const uint64_t ranks = options.logical_workers;
-  const uint64_t share = (options.batch_size + ranks - 1) / ranks;
-  steps_per_window_ = std::max<uint64_t>(window_samples / share, 1);
+uint64_t StreamOrder::StepsPerWindow(uint64_t epoch) const {
+  const uint64_t ranks = sampler_.options().logical_workers;
+  const uint64_t share = (sampler_.BatchSizeOf(epoch) + ranks - 1) / ranks;
+  return std::max<uint64_t>(window_samples_ / share, 1);
 }
 
 StreamWindow StreamOrder::WindowOf(const SamplePosition& position) const {
   StreamWindow window;
   window.epoch = position.epoch;
-  window.number = position.step / steps_per_window_;
-  window.first_step = window.number * steps_per_window_;
-  window.end_step = std::min(window.first_step + steps_per_window_, sampler_.steps_per_epoch());
+  const uint64_t steps_per_window = StepsPerWindow(position.epoch);
+  window.number = position.step / steps_per_window;
+  window.first_step = window.number * steps_per_window;
+  window.end_step =
+      std::min(window.first_step + steps_per_window, sampler_.epochs().StepsOf(position.epoch));
   return window;
 }
 
 StreamWindow StreamOrder::Next(const StreamWindow& window) const {
-  if (window.end_step < sampler_.steps_per_epoch())
+  if (window.end_step < sampler_.epochs().StepsOf(window.epoch))
     return WindowOf({window.epoch, window.end_step});
   return WindowOf({window.epoch + 1, 0});
 }
 
-uint64_t StreamOrder::BeginOf(uint32_t rank) const {
+uint64_t StreamOrder::BeginOf(uint64_t epoch, uint32_t rank) const {
   const uint32_t ranks = sampler_.options().logical_workers;
-  const uint64_t last_step = sampler_.steps_per_epoch() - 1;
-  return last_step * ShareOf(sampler_.GlobalSize(0), rank, ranks).begin +
-         ShareOf(sampler_.GlobalSize(last_step), rank, ranks).begin;
+  const uint64_t last_step = sampler_.epochs().StepsOf(epoch) - 1;
+  return last_step * ShareOf(sampler_.GlobalSize({epoch, 0}), rank, ranks).begin +
+         ShareOf(sampler_.GlobalSize({epoch, last_step}), rank, ranks).begin;
 }
 
 uint64_t StreamOrder::SizeOf(const StreamWindow& window, uint32_t rank) const {
   // All steps of an epoch but the last have the same size.
   const uint64_t before_last = window.end_step - 1 - window.first_step;
-  return before_last * sampler_.PositionsOf(0, rank).size() +
-         sampler_.PositionsOf(window.end_step - 1, rank).size();
+  return before_last * sampler_.PositionsOf({window.epoch, 0}, rank).size() +
+         sampler_.PositionsOf({window.epoch, window.end_step - 1}, rank).size();
 }
 
 std::vector<SampleRange> StreamOrder::PositionsOf(const StreamWindow& window, uint32_t rank) const {
   std::vector<SampleRange> ranges;
   if (!sampler_.options().keep_order) {
-    const uint64_t begin = BeginOf(rank) + window.first_step * sampler_.PositionsOf(0, rank).size();
+    const uint64_t begin = BeginOf(window.epoch, rank) +
+                           window.first_step * sampler_.PositionsOf({window.epoch, 0}, rank).size();
     const uint64_t size = SizeOf(window, rank);
     if (size > 0) ranges.push_back({begin, begin + size});
     return ranges;
   }
   for (uint64_t step = window.first_step; step < window.end_step; ++step) {
-    const SampleRange range = sampler_.PositionsOf(step, rank);
+    const SampleRange range = sampler_.PositionsOf({window.epoch, step}, rank);
     if (range.size() == 0) continue;
     if (!ranges.empty() && ranges.back().end == range.begin) {
       ranges.back().end = range.end;
@@ -102,12 +104,13 @@ std::vector<SampleRange> StreamOrder::PositionsOf(const StreamWindow& window, ui
 
 void StreamOrder::Indices(const StreamWindow& window, uint64_t step, uint32_t rank,
                           std::vector<uint64_t>* indices) const {
-  indices->resize(sampler_.PositionsOf(step, rank).size());
+  indices->resize(sampler_.PositionsOf({window.epoch, step}, rank).size());
   if (indices->empty()) return;
   const uint64_t first =
       step == window.first_step
           ? 0
-          : (step - window.first_step) * sampler_.PositionsOf(window.first_step, rank).size();
+          : (step - window.first_step) *
+                sampler_.PositionsOf({window.epoch, window.first_step}, rank).size();
   if (sampler_.options().keep_order) {
     std::iota(indices->begin(), indices->end(), first);
     return;

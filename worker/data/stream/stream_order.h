@@ -52,7 +52,8 @@ struct StreamWindow {
 // Immutable. The sampler outlives it.
 class StreamOrder {
  public:
-  StreamOrder(const Sampler& sampler, uint64_t window_samples);
+  StreamOrder(const Sampler& sampler, uint64_t window_samples)
+      : sampler_(sampler), window_samples_(window_samples) {}
 
   StreamWindow WindowOf(const SamplePosition& position) const;
   // The window after `window`, which may be in the next epoch.
@@ -62,17 +63,18 @@ class StreamOrder {
   std::vector<SampleRange> PositionsOf(const StreamWindow& window, uint32_t rank) const;
 
   // Replaces *indices with the samples of a step, as indices of the window's samples. REQUIRES: the
-  // step is in the window.
+  // step of its epoch is in the window.
   void Indices(const StreamWindow& window, uint64_t step, uint32_t rank,
                std::vector<uint64_t>* indices) const;
 
  private:
-  // The rank's first position, if its positions are contiguous.
-  uint64_t BeginOf(uint32_t rank) const;
+  // The rank's first position in an epoch, if its positions are contiguous.
+  uint64_t BeginOf(uint64_t epoch, uint32_t rank) const;
+  uint64_t StepsPerWindow(uint64_t epoch) const;
   uint64_t SizeOf(const StreamWindow& window, uint32_t rank) const;
 
   const Sampler& sampler_;
-  uint64_t steps_per_window_;
+  const uint64_t window_samples_;
 };
 
 }  // namespace pawl

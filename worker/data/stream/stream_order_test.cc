@@ -32,7 +32,7 @@ std::vector<uint64_t> Positions(const Sampler& sampler, const StreamOrder& order
   }
   std::vector<uint64_t> indices, positions;
   order.Indices(window, step, rank, &indices);
-  EXPECT_EQ(indices.size(), sampler.PositionsOf(step, rank).size());
+  EXPECT_EQ(indices.size(), sampler.PositionsOf({0, step}, rank).size());
   for (const uint64_t index : indices) positions.push_back(in_window.at(index));
   return positions;
 }
@@ -46,7 +46,7 @@ TEST(StreamOrderTest, EpochUsesEachPositionOnce) {
             const Sampler sampler = MakeSampler(samples, batch_size, ranks, keep_order);
             const StreamOrder order(sampler, window);
             std::vector<uint64_t> used;
-            for (uint64_t step = 0; step < sampler.steps_per_epoch(); ++step) {
+            for (uint64_t step = 0; step < sampler.epochs().StepsOf(0); ++step) {
               for (uint32_t rank = 0; rank < ranks; ++rank) {
                 const auto positions = Positions(sampler, order, 3, step, rank);
                 used.insert(used.end(), positions.begin(), positions.end());

@@ -39,8 +39,8 @@ absl::Status StreamedData::Adopt(std::vector<IndexedFile> files) {
                                     std::max(labels_.max, index.labels.max),
                                     labels_.integers && index.labels.integers};
     most_entries = std::max(most_entries, index.most_entries);
-    CountOther(index.blocks.size() * sizeof(DataBlock) +
-               index.restarts.size() * sizeof(BlockIndex::Restart));
+    *options_.used_bytes += index.blocks.size() * sizeof(DataBlock) +
+                            index.restarts.size() * sizeof(BlockIndex::Restart);
     samples_ += index.samples();
     for (size_t b = 0; b < index.blocks.size(); ++b) {
       const bool continues = b > 0 && !index.restarts.empty() &&
@@ -82,9 +82,9 @@ std::shared_ptr<const EpochOrder> StreamedData::OrderOf(const Sampler& sampler,
 }
 
 absl::Status StreamedData::Account(uint64_t before, uint64_t now) const {
-  const uint64_t total = window_bytes_ += now - before;
+  const uint64_t total = *options_.used_bytes += now - before;
   if (total <= options_.max_bytes || now <= before) return absl::OkStatus();
-  window_bytes_ -= now - before;
+  *options_.used_bytes -= now - before;
   return absl::ResourceExhaustedError(absl::StrCat(
       "the windows of this worker's ranks, the indexes of its files and its evaluation "
       "data take ",

@@ -1,4 +1,4 @@
-// Training data that is read while it is used.
+// Data that is read while it is used.
 #ifndef PAWL_WORKER_DATA_STREAM_STREAMED_DATA_H_
 #define PAWL_WORKER_DATA_STREAM_STREAMED_DATA_H_
 
@@ -30,6 +30,10 @@ struct StreamOptions {
   uint64_t max_bytes = uint64_t{64} << 30;
   // Memory of the windows of one rank. 0: only max_bytes limits it.
   uint64_t max_rank_bytes = 0;
+  // What is used of max_bytes. Data of one process shares it.
+  std::shared_ptr<std::atomic<uint64_t>> used_bytes = std::make_shared<std::atomic<uint64_t>>(0);
+  // The job can raise max_bad_samples, and errors say so.
+  bool is_training = true;
 };
 
 // How the reading kept up.
@@ -65,8 +69,6 @@ class StreamedData final : public TrainingData {
   // DataId of the files.
   const std::string& id() const { return id_; }
   StreamCounts counts() const;
-  // Counts other memory of the process, such as evaluation data, against max_bytes.
-  void CountOther(uint64_t bytes) { window_bytes_ += bytes; }
 
  private:
   friend class RankStream;
@@ -80,7 +82,8 @@ class StreamedData final : public TrainingData {
   StreamedData(const Data& spec, StreamOptions options)
       : spec_(spec),
         options_(std::move(options)),
-        bad_samples_(spec.max_bad_samples(), BadSamples::kTrainingRemedy) {}
+        bad_samples_(spec.max_bad_samples(),
+                     options_.is_training ? BadSamples::kTrainingRemedy : "") {}
 
   absl::Status Adopt(std::vector<IndexedFile> files);
   // The last two orders that were asked for are kept.
@@ -100,7 +103,6 @@ class StreamedData final : public TrainingData {
   BadSamples bad_samples_;
   std::string id_;
 
-  mutable std::atomic<uint64_t> window_bytes_{0};
   mutable Mutex mu_;
   struct KnownOrder {
     uint64_t seed;

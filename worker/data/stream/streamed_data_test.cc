@@ -123,7 +123,7 @@ class StreamedDataTest : public ::testing::Test {
   // The batches of all ranks in all steps of two epochs, one after another.
   static std::vector<Batch> AllBatches(const TrainingData& data, const Sampler& sampler) {
     std::vector<Batch> batches;
-    const uint64_t steps = 2 * sampler.steps_per_epoch();
+    const uint64_t steps = 2 * sampler.epochs().StepsOf(0);
     for (uint32_t rank = 0; rank < kRanks; ++rank) {
       const auto stream = data.OpenRank(sampler, rank, steps, LookupOf(data));
       for (uint64_t step = 0; step < steps; ++step) {
@@ -170,7 +170,7 @@ TEST_F(StreamedDataTest, CancelledRankReadsNoMoreWindows) {
   const auto data = Open({WriteZstd("one-frame.zst", Lines(0, 3000), 1 << 20)});
   ASSERT_TRUE(data.ok()) << data.status();
   const Sampler sampler = SamplerFor(**data);
-  const uint64_t last = sampler.steps_per_epoch() - 1;
+  const uint64_t last = sampler.epochs().StepsOf(0) - 1;
   const auto rank = (*data)->OpenRank(sampler, 0, last + 1, LookupOf(**data));
   Batch batch;
   ASSERT_TRUE(rank->Assemble(0, &batch).ok());
@@ -192,11 +192,11 @@ TEST_F(StreamedDataTest, LimitThatTheSecondWindowExceedsFailsTheStep) {
   const auto data = StreamedData::Open(spec_, {Write("grows", text)}, options);
   ASSERT_TRUE(data.ok()) << data.status();
   const Sampler sampler = SamplerFor(**data);
-  const auto rank = (*data)->OpenRank(sampler, 0, sampler.steps_per_epoch(), LookupOf(**data));
+  const auto rank = (*data)->OpenRank(sampler, 0, sampler.epochs().StepsOf(0), LookupOf(**data));
   absl::Status status;
   uint64_t step = 0;
   Batch batch;
-  for (; status.ok() && step < sampler.steps_per_epoch(); ++step)
+  for (; status.ok() && step < sampler.epochs().StepsOf(0); ++step)
     status = rank->Assemble(step, &batch);
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
   EXPECT_GT(step, 1u);
@@ -385,7 +385,7 @@ TEST_F(StreamedDataTest, EpochUsesEachSampleOnceAndMixesBlocks) {
   EXPECT_EQ(used.size(), 1500u);
   for (const auto& [label, count] : used) EXPECT_EQ(count, 2) << label;
   EXPECT_LT(neighbours, 100u);
-  EXPECT_NE(batches[0].labels, batches[sampler.steps_per_epoch()].labels) << "epochs are alike";
+  EXPECT_NE(batches[0].labels, batches[sampler.epochs().StepsOf(0)].labels) << "epochs are alike";
 }
 
 // What the successor of a dead worker does.
@@ -393,7 +393,7 @@ TEST_F(StreamedDataTest, RankContinuesAnywhereWithTheSameBatches) {
   const auto data = Open({WriteGzip("a.gz", Lines(0, 1500))});
   ASSERT_TRUE(data.ok()) << data.status();
   const Sampler sampler = SamplerFor(**data);
-  const uint64_t steps = 2 * sampler.steps_per_epoch();
+  const uint64_t steps = 2 * sampler.epochs().StepsOf(0);
   const std::vector<Batch> all = AllBatches(**data, sampler);
   for (uint64_t first = 0; first < steps; first += 7) {
     const auto stream = (*data)->OpenRank(sampler, 1, steps, LookupOf(**data));
@@ -443,7 +443,7 @@ TEST_F(StreamedDataTest, ChangedFileIsRefusedByName) {
   const auto stream = (*data)->OpenRank(sampler, 0, 1000, LookupOf(**data));
   absl::Status status;
   Batch batch;
-  for (uint64_t step = 0; step < sampler.steps_per_epoch() && status.ok(); ++step)
+  for (uint64_t step = 0; step < sampler.epochs().StepsOf(0) && status.ok(); ++step)
     status = stream->Assemble(step, &batch);
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
   EXPECT_THAT(status.message(), HasSubstr(b + ": has changed"));
@@ -473,7 +473,7 @@ TEST_F(StreamedDataTest, DamagedBlockIsRefusedByName) {
   for (uint32_t rank = 0; rank < kRanks && status.ok(); ++rank) {
     const auto stream = (*data)->OpenRank(sampler, rank, 1000, LookupOf(**data));
     Batch batch;
-    for (uint64_t step = 0; step < sampler.steps_per_epoch() && status.ok(); ++step)
+    for (uint64_t step = 0; step < sampler.epochs().StepsOf(0) && status.ok(); ++step)
       status = stream->Assemble(step, &batch);
   }
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;

@@ -482,6 +482,7 @@ std::vector<Optimizer> Optimizers() {
     if (!kind.has_ftrl()) {
       kind.set_l1(1e-3f);
       kind.set_l2(1e-2f);
+      if (!kind.has_adamw()) kind.set_weight_decay(0.125f);
     }
     all.push_back(kind);
     kind.clear_clip_norm();

@@ -122,6 +122,7 @@ __global__ void __launch_bounds__(kThreads)
        i += size_t{gridDim.x} * kThreads) {
     float w = weights[begin + i];
     const float g = Prepared<kMode, float>(pass, gradients[begin + i], w);
+    w = Decayed<kMode>(pass, w);
     if constexpr (F::kSlotArrays == 0) {
       formula.Element(g, w);
     } else if constexpr (F::kSlotArrays == 1) {
