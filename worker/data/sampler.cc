@@ -83,7 +83,7 @@ SampleRange Sampler::PositionsOf(const SamplePosition& position, uint32_t rank) 
 }
 
 uint64_t Sampler::SamplesBefore(uint64_t job_step, uint32_t rank) const {
-  // Of each phase between two changes: all steps of an epoch but the last have the same size.
+  // For each phase between two changes. All steps of an epoch but the last have the same size.
   const SamplePosition position = epochs_.PositionOf(job_step);
   uint64_t samples = 0;
   for (size_t phase = 0; phase <= options_.changes.size(); ++phase) {
