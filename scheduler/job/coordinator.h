@@ -38,6 +38,7 @@
 #include "scheduler/rpc/server_rounds.h"
 #include "scheduler/status/event_log.h"
 #include "scheduler/status/metrics_file.h"
+#include "scheduler/status/user_metrics.h"
 #include "scheduler/store/state_saver.h"
 
 namespace pawl {
@@ -343,6 +344,7 @@ class Coordinator {
   TableCatalogue tables_ PAWL_GUARDED_BY(mu_);
   Barriers barriers_ PAWL_GUARDED_BY(mu_);
   Evaluations evaluations_ PAWL_GUARDED_BY(mu_);
+  UserMetrics metrics_ PAWL_GUARDED_BY(mu_);
   CheckpointDirector checkpoints_ PAWL_GUARDED_BY(mu_);
   ServerRounds rounds_ PAWL_GUARDED_BY(mu_);
 

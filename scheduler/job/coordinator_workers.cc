@@ -110,6 +110,7 @@ void Coordinator::OnRanksFreed(const std::vector<RankDirector::FreeRank>& ranks)
 void Coordinator::NoteProgress(const WorkerProgress& progress, Node& worker) {
   worker.progress = Membership::KnownProgress(progress);
   ranks_.NoteProgress(worker.progress);
+  metrics_.Note(progress);
 }
 
 // Evaluations -----------------------------------------------------------------
