@@ -8,7 +8,7 @@ import logging
 import math
 import time
 import traceback
-from typing import Any, Callable, Iterator, Optional, Sequence
+from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Union
 
 from pawl import (
     _abi,
@@ -117,6 +117,8 @@ class Job:
         # What the program's step pushes, where its state is saved first.
         self._unsent: Optional[list[Any]] = None
         self._loss = 0.0
+        # Names of metrics that were not finite.
+        self._not_finite: set[str] = set()
         self._warned_forgotten = False
 
     @property
@@ -462,6 +464,51 @@ class Job:
         # Not a number: of no samples, or the training diverges.
         if math.isfinite(loss):
             self._loss = float(loss)
+
+    def log(
+        self,
+        name: Union[str, Mapping[str, Any]],
+        value: Any = None,
+        *,
+        step: Optional[int] = None,
+    ) -> None:
+        """Reports figures of the program: log("ctr", value), or log({"ctr": value, ...}).
+
+        `pawlctl status`, curve.jsonl, TensorBoard and Prometheus show the latest of each name: the
+        highest step counts, and of equal steps the last report. So log a figure from one rank (`if
+        job.rank == 0`), or give ranks names of their own. It does not wait.
+
+        Args:
+          name: 1 to 128 letters, digits and "_./-"; at most 256 names in a job.
+          value: a number, or a tensor or array of one. One that is not finite is left out, with one
+            warning for each name.
+          step: default: that of the loop (Job.step); required outside of the loop.
+
+        Raises:
+          InvalidArgumentError: the name, or the value is no number.
+          ResourceExhaustedError: more than 256 names.
+        """
+        figures = name if isinstance(name, Mapping) else {name: value}
+        number = self.step if step is None else int(step)
+        if number < 0:
+            raise errors.InvalidArgumentError("step is %d; the least is 0" % number)
+        for key, figure in figures.items():
+            try:
+                converted = float(figure)
+            except (TypeError, ValueError) as error:
+                raise errors.InvalidArgumentError(
+                    "metric %r is a %s; it must be one number" % (key, type(figure).__name__)
+                ) from error
+            if not math.isfinite(converted):
+                if key not in self._not_finite:
+                    self._not_finite.add(key)
+                    _log.warning("metric %r is %s and is left out (said once)", key, converted)
+                continue
+            _abi.check(
+                _abi.invoke(
+                    "pawl_log_metric", self.client.handle, str(key).encode(), number, converted
+                )
+            )
 
     def fail(self, reason: str) -> None:
         """Ends the job, for all its workers, as FAILED for this reason.

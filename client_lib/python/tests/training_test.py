@@ -218,6 +218,55 @@ class TrainingTest(unittest.TestCase):
         self.assertLess(one[-1]["logloss"], one[0]["logloss"])
         self.assertIn("the last evaluation is {'evaluation': '5'", runs[0].describe())
 
+    def test_metrics_of_the_program_are_in_the_curve(self):
+        run = Run(
+            "--log", "--epochs=4", "--die_at_step=5", "--slow_s=0.1", workers=2, ranks=2
+        )
+        run.finish()
+        self.assertTrue(os.path.exists(run.result + ".died"))
+        last = run.metrics()["steps"] - 2
+        metrics = run.metrics()["metrics"]
+        self.assertEqual(sorted(metrics), ["own/loss", "own/square", "own/steps"])
+        self.assertEqual(metrics["own/square"], {"step": last, "value": last**2})
+        lines = pathlib.Path(run.out, "curve.jsonl").read_text("utf-8").splitlines()
+        curve = [json.loads(line) for line in lines if line]
+        own = [point for point in curve if point["kind"] == "metrics"]
+        squares = [
+            (p["step"], p["metrics"]["own/square"]) for p in own if "own/square" in p["metrics"]
+        ]
+        # Every two seconds, and at the end; steps ascend although some are computed twice.
+        self.assertGreater(len(squares), 1, own)
+        self.assertEqual(squares, [(step, step**2) for step, _ in sorted(set(squares))])
+        self.assertEqual(squares[-1][0], last)
+        events = b"".join(
+            path.read_bytes() for path in pathlib.Path(run.out, "tensorboard").iterdir()
+        )
+        self.assertIn(b"metrics/own/loss", events)
+
+    @unittest.skipUnless(hasattr(torch.amp, "GradScaler"), "needs torch 2.3")
+    def test_scaled_gradients_give_the_same_bits(self):
+        plain, scaled = Run(ranks=2), Run("--scale=1024", ranks=2)
+        plain.finish()
+        scaled.finish()
+        expected, found = plain.parameters(), scaled.parameters()
+        self.assertEqual(set(found), set(expected))
+        for name, array in expected.items():
+            np.testing.assert_array_equal(found[name], array, err_msg=name)
+
+    @unittest.skipUnless(hasattr(torch.amp, "GradScaler"), "needs torch 2.3")
+    def test_overflow_of_one_rank_is_skipped_alike_by_any_processes(self):
+        flags = ("--scale=1024", "--overflow_at_step=4")
+        runs = [Run(*flags, workers=workers) for workers in (1, 4)]
+        runs.append(Run(*flags, "--die_at_step=7", "--slow_s=0.02", workers=2))
+        self.assertEqual(len({run.finish() for run in runs}), 1)
+        self.assertTrue(os.path.exists(runs[2].result + ".died"))
+        # Without the overflow the rank's gradients and its scale are others.
+        other = Run("--scale=1024")
+        self.assertNotEqual(other.finish(), runs[0].finish())
+        self.assertNotEqual(
+            other.parameters()["rows"].tolist(), runs[0].parameters()["rows"].tolist()
+        )
+
     def test_forgotten_step_ends_without_gradients(self):
         run = Run("--skip_step=3", ranks=2)
         run.finish()
