@@ -21,6 +21,7 @@ from pawl.client import Client, Status
 from pawl.cluster import LocalCluster
 from pawl.futures import Future
 from pawl.hosted_ranks import HostedRanks
+from pawl.items import pull_item
 from pawl.rank import Rank, StepPart
 from pawl.session import Session
 from pawl.watchdog import Watchdog
@@ -36,6 +37,8 @@ _FOLLOW_INTERVAL_S = 0.05
 _PROGRESS_INTERVAL_S = 0.5
 # Extra time that other ranks wait, so that the worker can be restarted.
 RESTART_S = 120.0
+# Rows in a pull that only waits.
+_ROWS_IN_PULL = 4096
 # As a number of steps: not known.
 _ENDLESS = data_module.ENDLESS
 
@@ -287,6 +290,30 @@ class Job:
         """The rank's share of something that all ranks divide, such as samples to evaluate on."""
         rank = self._active().number
         return slice(length * rank // self.ranks, length * (rank + 1) // self.ranks)
+
+    def wait_for_version(self) -> bool:
+        """Whether the tables have one version that stays: that of this step, or of the job's end.
+
+        In the loop of a SYNC job no partition closes a step that this process's rank has not ended.
+        This waits until every partition has closed the steps before, so that all have the version
+        of Job.step until the rank ends its step. After the loop, if it has ended for all ranks, the
+        version is the last. False: in the loop of a job that is not SYNC or has backup workers,
+        before the loop, and after that of a stream while other processes may train.
+        """
+        if self._rank is None:
+            if self.is_trained and self._end < _ENDLESS:
+                return True
+            return self.client.describe()["state"] in ("FINISHING", "COMPLETED")
+        consistency = self.client.job.get("consistency", {})
+        if self.mode != "SYNC" or int(consistency.get("backup_workers", 0)) > 0:
+            return False
+        assert self._states is not None
+        table = self._states.table
+        keys = table.key_of_each_partition()
+        for begin in range(0, keys.size, _ROWS_IN_PULL):
+            some = keys[begin : begin + _ROWS_IN_PULL]
+            self.wait_for(self._rank.session.pull([pull_item(table, some, distinct=True)]))
+        return True
 
     def evaluate(self, scores: Any, labels: Any) -> Future[dict[str, Any]]:
         """Reports the rank's share of an evaluation by logistic loss, without waiting.

@@ -36,6 +36,14 @@ def lookup_modules(model: torch.nn.Module) -> list[LookupModule]:
     return modules
 
 
+def all_parameters(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Parameter]]:
+    """Parameters under all their names. torch 1 has no named_parameters(remove_duplicate=False)."""
+    for path, module in model.named_modules(remove_duplicate=False):
+        for name, parameter in module._parameters.items():
+            if parameter is not None:
+                yield path + "." * bool(path) + name, parameter
+
+
 def _trained_modules(model: torch.nn.Module) -> list[LookupModule]:
     modules = lookup_modules(model)
     for module in modules:
