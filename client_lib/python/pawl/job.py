@@ -604,6 +604,8 @@ class Job:
             while call is not None and not call.done(_FOLLOW_INTERVAL_S):
                 self._pause_watchdog()
                 self._follow()
+                # `pawlctl status` compares the steps to name the rank that the others wait for.
+                self._report()
                 if self._hosted.next(end) is not rank:
                     return False
         if all(part.is_ready(self, rank) for part in self._parts):

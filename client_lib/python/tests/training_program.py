@@ -192,7 +192,8 @@ def train_in(job: pawl.Job, options: argparse.Namespace) -> None:
     begin_fetch = lookup.Fetch.__init__
     lookup.Fetch.__init__ = lambda *arguments: fetches.append(1) or begin_fetch(*arguments)
     parts = (part[: options.samples] for part in samples())
-    data = pawl.data.Arrays(*parts, batch_size=batch, seed=1, epochs=options.epochs)
+    seed = options.seed_after_death if os.path.exists(options.result + ".died") else 1
+    data = pawl.data.Arrays(*parts, batch_size=batch, seed=seed, epochs=options.epochs)
     average = Average()
     if options.keep:
         job.keep(average=average, random=pt.RandomState())
@@ -209,6 +210,7 @@ def train_in(job: pawl.Job, options: argparse.Namespace) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
         if options.hang_at_step == job.step and not os.path.exists(options.result + ".hung"):
             with open(options.result + ".hung", "w", encoding="ascii"):
+                print("hangs in rank", job.rank, flush=True)
                 time.sleep(10000)
         time.sleep(options.slow_s)
         if options.late_start:
@@ -270,6 +272,7 @@ def main() -> None:
     parser.add_argument("--skip_step", type=int, default=-1)
     parser.add_argument("--slow_s", type=float, default=0.0)
     parser.add_argument("--batch_after_death", type=int, default=BATCH)
+    parser.add_argument("--seed_after_death", type=int, default=1)
     parser.add_argument("--samples", type=int, default=SAMPLES)
     parser.add_argument("--keep", action="store_true")
     parser.add_argument("--evaluate", action="store_true")

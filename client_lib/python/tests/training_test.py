@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -81,6 +82,18 @@ class Run:
     def address(self) -> str:
         """The scheduler's host:port."""
         return pathlib.Path(self.out, "scheduler.addr").read_text("utf-8").strip()
+
+    def wait_for_status(self, pattern: str) -> None:
+        """Waits until the output of `pawl status` has the pattern."""
+        command = [sys.executable, "-m", "pawl", "status", "--scheduler=" + self.address()]
+        deadline = time.monotonic() + TIMEOUT_S
+        text = ""
+        while self.process.poll() is None and time.monotonic() < deadline:
+            text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+            if re.search(pattern, text):
+                return
+            time.sleep(0.1)
+        raise AssertionError("no %r in\n%s\n%s" % (pattern, text, self.describe()))
 
     def scale(self, workers: int) -> None:
         """Changes the number of workers while the job runs."""
@@ -179,10 +192,11 @@ class TrainingTest(unittest.TestCase):
         self.assertIn("is given to worker-1", moved.describe())
 
     def test_restart_with_other_settings_is_refused(self):
-        run = Run("--die_at_step=5", "--batch_after_death=48")
+        run = Run("--die_at_step=5", "--batch_after_death=48", "--seed_after_death=2")
         self.assertNotEqual(run.process.wait(TIMEOUT_S), 0)
         log = run.describe()
-        self.assertIn("batch_size was 96, is 48", log)
+        self.assertIn("batch_size was 96, is 48; ", log)
+        self.assertIn("data's seed was 1, is 2; ", log)
         # The first process was killed; once two end alike, at one step, the job fails.
         self.assertIn("(restart 2 of", log)
         self.assertNotIn("(restart 5 of", log)
@@ -191,6 +205,10 @@ class TrainingTest(unittest.TestCase):
     def test_worker_that_hangs_in_a_step_is_restarted(self):
         digest = Run(ranks=2, workers=2).finish()
         hung = Run("--hang_at_step=5", ranks=2, workers=2, step_timeout=20)
+        hung.wait_for_log("*worker-*.log", "hangs in rank")
+        rank = re.search(r"hangs in rank (\d)", hung.describe()).group(1)
+        # The others wait for it.
+        hung.wait_for_status(r"slowest +ranks? %s \(worker-\d\)" % rank)
         hung.wait_for_log("../../out-of-pawlctl", "restarting it")
         self.assertEqual(hung.finish(), digest, hung.describe())
         logs = [path.read_text("utf-8") for path in pathlib.Path(hung.out, "logs").glob("worker*")]
