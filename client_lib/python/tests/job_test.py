@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from pawl import errors
+from pawl.data import ENDLESS
 from pawl.job import Job
 from pawl.rank import Rank
 from pawl.torch.optimizer import _Rates
@@ -90,6 +91,33 @@ class JobTest(unittest.TestCase):
         self.job.report_loss(0.5)
         self.job.report_loss(float("nan"))
         self.assertEqual(self.job._progress()["loss"], 0.5)
+
+
+class VersionTest(unittest.TestCase):
+    def setUp(self):
+        self.client = FakeClient()
+        self.job = Job(self.client)
+        self.client.describe = lambda: {"state": self.state}
+        self.state = "RUNNING"
+
+    def test_loop_of_a_job_whose_steps_close_without_the_rank_has_none(self):
+        self.job._rank = Rank(0, 1, FakeSession(), iter([]), step=6)
+        for consistency in ({"mode": "ASYNC"}, {"mode": "SYNC", "backup_workers": 1}):
+            self.client.job = {"consistency": consistency}
+            job = Job(self.client)
+            job._rank = self.job._rank
+            self.assertFalse(job.wait_for_version())
+
+    def test_end_of_all_loops_has_one(self):
+        self.assertFalse(self.job.wait_for_version(), "before the loop")
+        self.job._end, self.job.is_trained = 9, True
+        self.assertTrue(self.job.wait_for_version())
+
+    def test_end_of_a_stream_has_one_when_the_job_has_ended(self):
+        self.job._end, self.job.is_trained = ENDLESS, True
+        self.assertFalse(self.job.wait_for_version())
+        self.state = "COMPLETED"
+        self.assertTrue(self.job.wait_for_version())
 
 
 class LogTest(unittest.TestCase):
