@@ -1,10 +1,16 @@
 """Mistakes and special cases that other systems handle badly: the manual's "Rules"."""
 
+import json
 import os
+import pathlib
+import re
 import subprocess
 import sys
+import tempfile
 import textwrap
 import unittest
+
+import pawl
 
 BEGIN = """
 import gc, weakref
@@ -114,6 +120,28 @@ class RulesTest(unittest.TestCase):
         self.assertIn("rows {-1.0}", output)
         self.assertRegex(output, r"FailedPreconditionError(.|\n)*Pawl cannot be used in a process "
                          r"made by fork\(\)")
+
+
+class ManualTest(unittest.TestCase):
+    def test_first_program_of_the_manual_trains(self):
+        manual = pathlib.Path(pawl.__file__).parents[1].joinpath("README.md").read_text("utf-8")
+        section = re.search(r"^## PyTorch$(.*?)^## ", manual, re.M | re.S).group(1)
+        block = re.search(r"(?:^    .*\n|^\n(?=    ))+", section, re.M).group(0)
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "train.py").write_text(textwrap.dedent(block), encoding="utf-8")
+            command = [sys.executable, "-m", "pawl", "run", "--servers=2", "--workers=4"]
+            ended = subprocess.run(
+                [*command, "train.py"],
+                cwd=folder,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=200,
+                check=False,
+            )
+            self.assertEqual(ended.returncode, 0, ended.stdout)
+            text = pathlib.Path(folder, "out", "train", "metrics.json").read_text("utf-8")
+            self.assertEqual(json.loads(text)["samples"], 200_000)
 
 
 if __name__ == "__main__":

@@ -391,6 +391,8 @@ class TorchTest(unittest.TestCase):
         with self.assertRaises(ValueError) as raised:
             module(torch.tensor([[1.0]]))
         self.assertIn("torch.float32", str(raised.exception))
+        with self.assertRaisesRegex(ValueError, "keys are a ndarray; they must be a torch.Tensor"):
+            module(np.array([[1]]))
 
     def test_keys_of_all_64_bits(self):
         module = pt.Embedding(self.name(), 1, optimizer=pawl.SGD(1.0), init=pawl.Constant(0.0))
