@@ -214,6 +214,9 @@ class Coordinator {
   // coordinator_workers.cc
   // Assigns ranks after a change, and answers the workers.
   void PlaceRanks(DeferredActions& actions) PAWL_REQUIRES(mu_);
+  // Frees those of the ranks that the worker hosts, and places them.
+  void FreeRanksOf(const Node& worker, const std::vector<RankDirector::FreeRank>& ranks,
+                   DeferredActions& actions) PAWL_REQUIRES(mu_);
   // Forms or ends the collective group after ranks moved or workers joined or left.
   void UpdateGroup(DeferredActions& actions) PAWL_REQUIRES(mu_);
   // Answers those calls of the worker that do not know its assignment yet.

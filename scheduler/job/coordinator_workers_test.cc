@@ -457,6 +457,27 @@ TEST_F(CoordinatorWorkersTest, ImpossibleProgressGivesUpNoRank) {
   EXPECT_EQ(RanksOf(joiner), "2 3");
 }
 
+TEST_F(CoordinatorWorkersTest, RankThatItsHostHasNotHeardOfMovesOn) {
+  Begin(absl::StrCat(kTraining, "elastic: true"), 1, 1);
+  Join(SERVER_ROLE);
+  const RegisterResponse first = JoinFollower();
+  const auto all = RanksIn(GetAssignmentWhenReady(first));
+  const RegisterResponse second = JoinFollower();
+  const auto asked = GetAssignmentWhenReady(second, (**GetAssignmentWhenReady(second))->version());
+  ASSERT_TRUE(GiveUp(first, {{2, all.at(2)}}).ok());
+  ASSERT_EQ(RanksIn(asked).size(), 1u);
+  // The second worker gets rank 3 too, and loses it to the third before it asks again.
+  ASSERT_TRUE(GiveUp(first, {{3, all.at(3)}}).ok());
+  const RegisterResponse third = JoinFollower();
+  GetAssignmentWhenReady(third);
+  EXPECT_EQ(RanksOf(third), "");
+  const auto again = GetAssignmentWhenReady(second, (**asked)->version());
+  ASSERT_TRUE(again->has_value());
+  EXPECT_EQ(RanksIn(again), RanksIn(asked));
+  EXPECT_EQ(RanksOf(second), "2");
+  EXPECT_EQ(RanksOf(third), "3");
+}
+
 TEST_F(CoordinatorWorkersTest, MetricsOfTheProgramAreShownAndSurviveARestart) {
   BeginWithStore(kTraining, 1, 1);
   Join(SERVER_ROLE);
