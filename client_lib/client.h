@@ -483,6 +483,13 @@ class Client {
                  absl::AnyInvocable<void(absl::StatusOr<GetStatusResponse>)> done);
   // Sent with the next heartbeat.
   void SetProgress(const WorkerProgress& progress);
+  // Reports a figure of the program's own to the scheduler, with the next heartbeat, repeatedly
+  // until the scheduler has it. The scheduler keeps and shows the latest figure of each name: the
+  // highest step counts, and of equal steps the last report. INVALID_ARGUMENT: the name has not 1
+  // to 128 letters, digits and "_./-", or the value is not finite. RESOURCE_EXHAUSTED: this client
+  // has reported 256 other names; the scheduler ignores further names of the whole job, with a
+  // line in its log. FAILED_PRECONDITION: the client is no worker. Does not block.
+  absl::Status LogMetric(const std::string& name, uint64_t step, double value);
 
  private:
   Client(std::shared_ptr<Transport> transport, std::shared_ptr<ControlChannel> control,

@@ -239,6 +239,12 @@ TEST_F(PawlTest, WorkerTakesOverRanksAndEndsTheJob) {
   EXPECT_EQ(values, (std::vector<float>{-1.5, 0}));
 
   ASSERT_EQ(pawl_report_progress(client_, "{\"steps_min\": 1, \"steps_max\": 1}"), PAWL_OK);
+  ASSERT_EQ(pawl_log_metric(client_, "ctr", 0, 0.5), PAWL_OK) << pawl_error();
+  ASSERT_EQ(pawl_log_metric(client_, "ctr", 1, 0.25), PAWL_OK) << pawl_error();
+  EXPECT_EQ(pawl_log_metric(client_, "c t r", 1, 0.25), PAWL_INVALID_ARGUMENT);
+  EXPECT_NE(std::string(pawl_error()).find("'c t r' must have 1 to 128"), std::string::npos)
+      << pawl_error();
+  EXPECT_EQ(pawl_log_metric(client_, NULL, 1, 0.25), PAWL_INVALID_ARGUMENT);
   for (uint32_t rank = 0; rank < 2; ++rank) {
     pawl_close_rank(client_, rank);
     EXPECT_EQ(pawl_rank(client_, rank), nullptr);
@@ -246,6 +252,11 @@ TEST_F(PawlTest, WorkerTakesOverRanksAndEndsTheJob) {
     ASSERT_EQ(Finish(code, call), PAWL_OK) << pawl_error();
   }
   EXPECT_EQ(pawl_wait_for_end(client_, kTimeoutMs), PAWL_OK);
+  code = pawl_status(client_, 0, &call);
+  ASSERT_EQ(Finish(code, call, &result), PAWL_OK) << pawl_error();
+  EXPECT_EQ(json::parse(result)["metrics"],
+            json::parse(R"([{"name": "ctr", "step": "1", "value": 0.25}])"))
+      << result;
   const char* description;
   ASSERT_EQ(pawl_describe(client_, &description), PAWL_OK);
   EXPECT_EQ(json::parse(description)["state"], "COMPLETED") << description;

@@ -40,6 +40,7 @@ using pawl::c::Shared;
 using pawl::c::StartClientCall;
 using pawl::c::State;
 using pawl::c::TakenOverRank;
+using pawl::c::Text;
 using pawl::c::Timeout;
 
 int pawl_assignment(pawl_client* client, uint64_t newer_than_version, int64_t timeout_ms,
@@ -141,6 +142,13 @@ int pawl_report_progress(pawl_client* client, const char* progress_json) {
   if (!progress.ok()) return Fail(progress.status());
   connected->SetProgress(*progress);
   return PAWL_OK;
+}
+
+int pawl_log_metric(pawl_client* client, const char* name, uint64_t step, double value) {
+  pawl::Client* const connected = Connected(client);
+  if (connected == nullptr) return Fail(NotConnected());
+  const absl::Status logged = connected->LogMetric(Text(name), step, value);
+  return logged.ok() ? PAWL_OK : Fail(logged);
 }
 
 int pawl_report_evaluation(pawl_client* client, const char* report_json, int64_t timeout_ms,

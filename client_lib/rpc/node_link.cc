@@ -389,15 +389,18 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
       EndEvent(kHeartbeatEvent);
     }
     const MonotonicTime sent = clock_.LeaseNow();
-    channel_.Call("/pawl.Scheduler/Heartbeat", EncodeSmall(request), timeout,
-                  [self = shared_from_this(), registration, sent](absl::Status status,
-                                                                  IncomingMessage answer) {
-                    self->OnBeat(registration, sent, std::move(status), answer);
+    OutgoingMessage message = EncodeSmall(request);
+    if (events_.heartbeat_answered == nullptr) request.Clear();
+    channel_.Call("/pawl.Scheduler/Heartbeat", std::move(message), timeout,
+                  [self = shared_from_this(), registration, sent, request = std::move(request)](
+                      absl::Status status, IncomingMessage answer) {
+                    self->OnBeat(registration, sent, request, std::move(status), answer);
                   });
   }
 
-  void OnBeat(uint64_t registration, MonotonicTime sent, absl::Status status,
-              const IncomingMessage& answer) {
+  // `request`: empty without Events::heartbeat_answered.
+  void OnBeat(uint64_t registration, MonotonicTime sent, const HeartbeatRequest& request,
+              absl::Status status, const IncomingMessage& answer) {
     HeartbeatResponse response;
     if (status.ok()) status = DecodeControl(answer.bytes, response);
     if (absl::IsFailedPrecondition(status)) {
@@ -429,6 +432,11 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
       } else {
         LogSilence(status);
       }
+    }
+    if (status.ok() && events_.heartbeat_answered != nullptr &&
+        BeginEvent(registration, kHeartbeatEvent)) {
+      events_.heartbeat_answered(request);
+      EndEvent(kHeartbeatEvent);
     }
     if (disowned) {
       spdlog::warn("the scheduler at {} does not know this incarnation of the node: {}", scheduler_,

@@ -46,6 +46,9 @@ class NodeLink {
   struct Events {
     // Fills in the heartbeat except node and incarnation. May be null.
     std::function<void(HeartbeatRequest&)> fill_heartbeat;
+    // The scheduler has this heartbeat. Answers may come in another order than heartbeats are sent.
+    // May be null.
+    std::function<void(const HeartbeatRequest&)> heartbeat_answered = {};
     // A routing table newer than all earlier ones of this incarnation. May be null.
     std::function<void(const RoutingTable&)> routing;
     // The job's state has changed; it never goes back. `failure` is the scheduler's message if the

@@ -144,6 +144,10 @@ class NodeLinkTest : public testing::Test {
       : link_(channel_, clock_, "scheduler:1",
               {.fill_heartbeat =
                    [this](HeartbeatRequest& request) { request.set_draining(draining_); },
+               .heartbeat_answered =
+                   [this](const HeartbeatRequest& request) {
+                     answered_.push_back(request.draining());
+                   },
                .routing =
                    [this](const RoutingTable& table) {
                      epochs_.push_back(table.epoch());
@@ -177,6 +181,8 @@ class NodeLinkTest : public testing::Test {
   SimulatedClock clock_;
   ScriptedChannel channel_{clock_};
   bool draining_ = false;
+  // `draining` of the heartbeats that the scheduler has answered.
+  std::vector<bool> answered_;
   std::vector<uint64_t> epochs_;
   RoutingTable last_routing_;
   std::vector<std::pair<JobState, std::string>> states_;
@@ -345,6 +351,19 @@ TEST_F(NodeLinkTest, HeartbeatReturnsTheLatestChallenge) {
   HeartbeatRequest sent;
   ASSERT_TRUE(sent.ParseFromString(channel_.Take(kHeartbeat).bytes));
   EXPECT_EQ(sent.challenge(), 77u);
+}
+
+TEST_F(NodeLinkTest, AnsweredHeartbeatIsReportedWithItsContent) {
+  RegisterAndStart();
+  draining_ = true;
+  channel_.Advance(kInterval);
+  ScriptedChannel::Sent first = channel_.Take(kHeartbeat);
+  ScriptedChannel::Sent second = channel_.Take(kHeartbeat);
+  EXPECT_TRUE(answered_.empty());
+  second.done(absl::OkStatus(), Message(Running()));
+  EXPECT_EQ(answered_, std::vector<bool>({true}));
+  first.done(absl::UnavailableError("lost"), {});
+  EXPECT_EQ(answered_, std::vector<bool>({true}));
 }
 
 TEST_F(NodeLinkTest, ConfirmationOfAnEarlierIncarnationIsIgnored) {

@@ -141,6 +141,10 @@ bool Client::WaitForEnd(MonotonicDuration timeout) const { return core_->WaitFor
 bool Client::leave_requested() const { return core_->leave_requested(); }
 void Client::SetProgress(const WorkerProgress& progress) { core_->SetProgress(progress); }
 
+absl::Status Client::LogMetric(const std::string& name, uint64_t step, double value) {
+  return core_->LogMetric(name, step, value);
+}
+
 ClientCounters Client::counters() const {
   const MessengerCounters& from = core_->messenger().counters();
   const SegmentCounters& segments = core_->segment_counters();
@@ -363,9 +367,16 @@ void Client::FinishWork(const WorkerProgress& progress, const CallOptions& optio
   FinishWorkRequest request;
   Sign(*core_, request);
   *request.mutable_progress() = progress;
+  // No heartbeat may follow.
+  core_->AddMetrics(*request.mutable_progress());
   request.mutable_logical_workers()->Assign(ranks.begin(), ranks.end());
+  Callback acknowledging = [core = core_, reported = request.progress(),
+                            done = std::move(done)](absl::Status status) mutable {
+    if (status.ok()) core->AcknowledgeMetrics(reported);
+    done(std::move(status));
+  };
   CallScheduler<FinishWorkResponse, absl::Status>(*core_, "FinishWork", std::move(request), options,
-                                                  std::move(done), Nothing());
+                                                  std::move(acknowledging), Nothing());
 }
 
 std::future<absl::Status> Client::FinishWork(const WorkerProgress& progress,

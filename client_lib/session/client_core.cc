@@ -74,8 +74,12 @@ void ClientCore::Join(Callback done) {
                 if (options_.security_report != nullptr)
                   *request.mutable_security() = options_.security_report();
                 MutexLock lock(mu_);
-                if (options_.role == WORKER_ROLE) *request.mutable_worker() = progress_;
+                if (options_.role != WORKER_ROLE) return;
+                *request.mutable_worker() = progress_;
+                metrics_.AddTo(*request.mutable_worker());
               },
+          .heartbeat_answered =
+              [this](const HeartbeatRequest& request) { AcknowledgeMetrics(request.worker()); },
           .routing = [this](const RoutingTable& table) { OnRouting(table); },
           .job_state = [this](JobState state,
                               const std::string& failure) { OnJobState(state, failure); },
@@ -212,6 +216,25 @@ bool ClientCore::leave_requested() const {
 void ClientCore::SetProgress(const WorkerProgress& progress) {
   MutexLock lock(mu_);
   progress_ = progress;
+}
+
+absl::Status ClientCore::LogMetric(const std::string& name, uint64_t step, double value) {
+  if (options_.role != WORKER_ROLE) {
+    return absl::FailedPreconditionError(
+        "only a WORKER_ROLE client reports metrics; see ClientOptions::role");
+  }
+  MutexLock lock(mu_);
+  return metrics_.Add(name, step, value);
+}
+
+void ClientCore::AddMetrics(WorkerProgress& progress) const {
+  MutexLock lock(mu_);
+  metrics_.AddTo(progress);
+}
+
+void ClientCore::AcknowledgeMetrics(const WorkerProgress& progress) {
+  MutexLock lock(mu_);
+  metrics_.Acknowledge(progress);
 }
 
 void ClientCore::Fail(const absl::Status& why, JobState state) {

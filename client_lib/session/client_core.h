@@ -15,6 +15,7 @@
 #include "client_lib/base/clock.h"
 #include "client_lib/base/mutex.h"
 #include "client_lib/client.h"
+#include "client_lib/metrics/pending_metrics.h"
 #include "client_lib/rpc/control_channel.h"
 #include "client_lib/rpc/deadline_queue.h"
 #include "client_lib/rpc/node_link.h"
@@ -72,6 +73,10 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
   bool WaitForEnd(MonotonicDuration timeout) const;
   bool leave_requested() const;
   void SetProgress(const WorkerProgress& progress);
+  absl::Status LogMetric(const std::string& name, uint64_t step, double value);
+  // Adds the metrics that the scheduler has not acknowledged; and acknowledges those of a report.
+  void AddMetrics(WorkerProgress& progress) const;
+  void AcknowledgeMetrics(const WorkerProgress& progress);
 
   MonotonicTime Deadline(const CallOptions& options) const;
 
@@ -142,6 +147,7 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
   bool failed_ PAWL_GUARDED_BY(mu_) = false;
   bool told_to_leave_ PAWL_GUARDED_BY(mu_) = false;
   WorkerProgress progress_ PAWL_GUARDED_BY(mu_);
+  PendingMetrics metrics_ PAWL_GUARDED_BY(mu_);
   uint64_t calls_ PAWL_GUARDED_BY(mu_) = 0;
   absl::btree_map<uint32_t, std::shared_ptr<SessionImpl>> logical_workers_ PAWL_GUARDED_BY(mu_);
   std::shared_ptr<SessionImpl> free_running_ PAWL_GUARDED_BY(mu_);

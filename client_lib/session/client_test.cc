@@ -209,6 +209,29 @@ TEST_F(ClientTest, HeartbeatsContinue) {
   EXPECT_TRUE(Eventually([&] { return cluster_.heartbeats() >= before + 5; }));
 }
 
+TEST_F(ClientTest, MetricsAreReportedUntilTheSchedulerHasThem) {
+  ConnectWorker();
+  ASSERT_TRUE(client_->LogMetric("ctr", 3, 0.25).ok());
+  ASSERT_TRUE(Eventually([&] { return !cluster_.metrics().empty(); }));
+  EXPECT_EQ(cluster_.metrics()[0].name(), "ctr");
+  EXPECT_EQ(cluster_.metrics()[0].step(), 3u);
+  EXPECT_EQ(cluster_.metrics()[0].value(), 0.25);
+  const auto wait_for_heartbeats = [&] {
+    const uint64_t before = cluster_.heartbeats();
+    return Eventually([&] { return cluster_.heartbeats() >= before + 20; });
+  };
+  ASSERT_TRUE(wait_for_heartbeats());
+  const size_t reports = cluster_.metrics().size();
+  ASSERT_TRUE(wait_for_heartbeats());
+  EXPECT_EQ(cluster_.metrics().size(), reports);
+  EXPECT_TRUE(absl::IsInvalidArgument(client_->LogMetric("c t r", 3, 0.25)));
+}
+
+TEST_F(ClientTest, ClientWithoutRanksReportsNoMetrics) {
+  Connect();
+  EXPECT_TRUE(absl::IsFailedPrecondition(client_->LogMetric("ctr", 3, 0.25)));
+}
+
 TEST_F(ClientTest, RankBeyondTheJobIsOutOfRange) {
   ConnectWorker();
   EXPECT_EQ(client_->OpenLogicalWorker(4).status().code(), absl::StatusCode::kOutOfRange);

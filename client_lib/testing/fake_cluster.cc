@@ -146,6 +146,8 @@ class FakeCluster::Scheduler final : public ControlChannel {
       if (!request.ParseFromString(bytes)) return absl::InternalError("malformed");
       PAWL_RETURN_IF_ERROR(CheckNode(request.node(), request.incarnation()));
       ++cluster_.heartbeats_;
+      for (const UserMetric& metric : request.worker().metrics())
+        cluster_.metrics_.push_back(metric);
       HeartbeatResponse response;
       // Does not announce newer routing, so that clients learn of it from servers only.
       response.set_job_state(cluster_.job_state_);
@@ -373,6 +375,11 @@ std::set<uint64_t> FakeCluster::Ordinals(uint64_t sender, uint64_t step, uint32_
   MutexLock lock(mu_);
   const auto it = taken_.find({sender, step, partition});
   return it == taken_.end() ? std::set<uint64_t>() : it->second;
+}
+
+std::vector<UserMetric> FakeCluster::metrics() const {
+  MutexLock lock(mu_);
+  return metrics_;
 }
 
 uint64_t FakeCluster::heartbeats() const {

@@ -99,6 +99,8 @@ class FakeCluster {
   std::set<uint64_t> Ordinals(uint64_t sender, uint64_t step, uint32_t partition) const;
   // Counts only incarnations that the scheduler knows.
   uint64_t heartbeats() const;
+  // What heartbeats have reported.
+  std::vector<UserMetric> metrics() const;
   std::vector<RegisterRequest> registrations() const;
   bool said_goodbye() const;
 
@@ -158,6 +160,7 @@ class FakeCluster {
   std::string failure_ PAWL_GUARDED_BY(mu_);
   uint32_t protocol_ PAWL_GUARDED_BY(mu_) = kNewestProtocol;
   uint64_t heartbeats_ PAWL_GUARDED_BY(mu_) = 0;
+  std::vector<UserMetric> metrics_ PAWL_GUARDED_BY(mu_);
   bool goodbye_ PAWL_GUARDED_BY(mu_) = false;
 
   // Last: their threads use the members above.

@@ -438,7 +438,7 @@ class PawlctlTest(unittest.TestCase):
             stdin=subprocess.DEVNULL,
         )
         self.addCleanup(process.kill)
-        lines = [process.stdout.readline() for _ in range(2)]
+        lines = [process.stdout.readline() for _ in range(3)]
         self.assertEqual(self.pawlctl("stop", "--scheduler=" + self.address())[0], 0)
         rest, _ = process.communicate(timeout=LIMIT_S)
         return process.returncode, "".join(lines) + rest
@@ -447,6 +447,7 @@ class PawlctlTest(unittest.TestCase):
         code, out = self.watch()
         self.assertEqual(code, 1, out)
         self.assertRegex(out, r"(?m)^evaluation  auc 0\.7216  \(after step [0-9]+\)$")
+        self.assertRegex(out, r"(?m)^metrics     val/ctr 0\.2500 \(step 40\)$")
         self.assertRegex(out, r"(?m)^epoch 1/2  step [0-9]+/100000 ")
         self.assertRegex(out, r"(?m)^job fake: STOPPED after [0-9]+ steps")
         self.assertEqual(out.count("evaluation "), 1, "each evaluation is shown once")
@@ -456,6 +457,8 @@ class PawlctlTest(unittest.TestCase):
         self.assertEqual(code, 1, out)
         points = [json.loads(line) for line in out.splitlines()]
         self.assertEqual([p["auc"] for p in points if p["kind"] == "eval"], [0.7216])
+        own = [(p["step"], p["metrics"]) for p in points if p["kind"] == "metrics"]
+        self.assertEqual(own, [(40, {"val/ctr": 0.25})], "new values are shown once")
         steps = [p["step"] for p in points if p["kind"] == "train"]
         self.assertEqual(steps, sorted(set(steps)))
         self.assertGreaterEqual(len(steps), 1)

@@ -18,9 +18,9 @@ std::string LabelsOf(const prometheus::MetricFamily& family) {
   }
   std::vector<std::string> labels;
   for (const auto& [name, all] : values) {
-    const bool names_a_node = name == "server" || name == "worker";
-    labels.push_back(names_a_node ? absl::StrCat(name, ": its name")
-                                  : absl::StrCat(name, ": ", absl::StrJoin(all, ", ")));
+    const bool is_its_name = name == "server" || name == "worker" || name == "name";
+    labels.push_back(is_its_name ? absl::StrCat(name, ": its name")
+                                 : absl::StrCat(name, ": ", absl::StrJoin(all, ", ")));
   }
   return absl::StrJoin(labels, "; ");
 }
@@ -36,6 +36,7 @@ std::string MetricsPage() {
   status.set_loss(1);
   status.set_learning_rate(1);
   status.set_sparse_learning_rate(1);
+  status.add_metrics()->set_name("ctr");
   EvaluationResult& evaluation = *status.add_evaluations();
   evaluation.set_auc(1);
   evaluation.set_gauc(1);

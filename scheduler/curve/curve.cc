@@ -1,6 +1,8 @@
 #include "scheduler/curve/curve.h"
 
+#include <map>
 #include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -12,7 +14,7 @@ namespace {
 
 CurvePoint PointOf(const EvaluationResult& result) {
   CurvePoint point;
-  point.is_evaluation = true;
+  point.kind = CurvePoint::Kind::kEvaluation;
   point.step = result.step();
   point.samples = result.trained_samples();
   point.train_s = result.train_s();
@@ -43,11 +45,32 @@ Curve::Curve(const GetStatusResponse& now)
       clock_staleness_(now.counters().clock_staleness()),
       update_staleness_(now.counters().update_staleness()) {
   if (!now.evaluations().empty()) NoteEvaluation(*now.evaluations().rbegin());
+  std::vector<CurvePoint> earlier;
+  AddMetrics(now, earlier);
 }
 
 void Curve::NoteEvaluation(const EvaluationResult& result) {
   evaluation_ = result.evaluation();
   evaluation_step_ = result.step();
+}
+
+void Curve::AddMetrics(const GetStatusResponse& status, std::vector<CurvePoint>& points) {
+  std::map<uint64_t, CurvePoint> by_step;
+  for (const UserMetric& metric : status.metrics()) {
+    const std::pair<uint64_t, double> figure(metric.step(), metric.value());
+    const auto [known, is_new] = metrics_.try_emplace(metric.name(), figure);
+    if (!is_new && known->second == figure) continue;
+    known->second = figure;
+    CurvePoint& point = by_step[metric.step()];
+    point.values.emplace_back(absl::StrCat("metrics/", metric.name()), metric.value());
+  }
+  for (auto& [step, point] : by_step) {
+    point.kind = CurvePoint::Kind::kMetrics;
+    point.step = step;
+    point.samples = status.samples();
+    point.train_s = status.train_s();
+    points.push_back(std::move(point));
+  }
 }
 
 std::vector<CurvePoint> Curve::Next(const GetStatusResponse& status) {
@@ -88,6 +111,7 @@ std::vector<CurvePoint> Curve::Next(const GetStatusResponse& status) {
     points.push_back(PointOf(result));
     NoteEvaluation(result);
   }
+  AddMetrics(status, points);
   return points;
 }
 

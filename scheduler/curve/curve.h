@@ -3,6 +3,7 @@
 #define PAWL_SCHEDULER_CURVE_CURVE_H_
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,9 +16,12 @@ namespace pawl {
 // train/sparse_learning_rate, train/staleness_max, tables/rows, tables/parameter_bytes; in BOUNDED
 // and ASYNC mode, of the pulls and pushes since the point before, train/clock_staleness_mean,
 // train/clock_staleness_p99, train/update_staleness_mean, train/update_staleness_p99; eval/ with
-// the names of ScoresOf (client_lib/evaluation/evaluation_scores.h), and eval/auc_error_max.
+// the names of ScoresOf (client_lib/evaluation/evaluation_scores.h), and eval/auc_error_max; and
+// metrics/ with the names of the program's own figures.
 struct CurvePoint {
-  bool is_evaluation = false;
+  enum class Kind { kTraining, kEvaluation, kMetrics };
+  Kind kind = Kind::kTraining;
+  // kMetrics: the step that the program has given.
   uint64_t step = 0;
   // The samples trained on, and the seconds since the training started.
   uint64_t samples = 0;
@@ -32,12 +36,13 @@ class Curve {
   // `now`: evaluations in it are in the files of an earlier process.
   explicit Curve(const GetStatusResponse& now);
 
-  // What is new since the last call: at most one point of training, if steps have ended, and one
-  // of each evaluation.
+  // What is new since the last call: at most one point of training, if steps have ended, one of
+  // each evaluation, and one of the metrics of each step.
   std::vector<CurvePoint> Next(const GetStatusResponse& status);
 
  private:
   void NoteEvaluation(const EvaluationResult& result);
+  void AddMetrics(const GetStatusResponse& status, std::vector<CurvePoint>& points);
 
   uint64_t steps_;
   uint64_t samples_;
@@ -47,6 +52,8 @@ class Curve {
   // The latest evaluation; 0: none.
   uint64_t evaluation_ = 0;
   uint64_t evaluation_step_ = 0;
+  // The latest of each name: step and value.
+  std::map<std::string, std::pair<uint64_t, double>> metrics_;
 };
 
 }  // namespace pawl

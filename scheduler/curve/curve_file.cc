@@ -15,17 +15,33 @@ absl::Status Append(WritableFile& file, const std::string& text) {
   return file.Append(fragments);
 }
 
+const char* KindName(CurvePoint::Kind kind) {
+  switch (kind) {
+    case CurvePoint::Kind::kTraining:
+      return "train";
+    case CurvePoint::Kind::kEvaluation:
+      return "eval";
+    case CurvePoint::Kind::kMetrics:
+      return "metrics";
+  }
+  return "";
+}
+
 }  // namespace
 
 std::string CurveLine(double unix_s, const CurvePoint& point) {
   using Json = nlohmann::ordered_json;
-  Json json = {{"kind", point.is_evaluation ? "eval" : "train"},
+  Json json = {{"kind", KindName(point.kind)},
                {"time", point.unix_s > 0 ? point.unix_s : unix_s},
                {"train_s", point.train_s},
                {"step", point.step},
                {"samples", point.samples}};
-  for (const auto& [tag, value] : point.values)
-    json[tag.substr(tag.rfind('/') + 1)] = std::isfinite(value) ? Json(value) : Json(nullptr);
+  const bool is_own = point.kind == CurvePoint::Kind::kMetrics;
+  Json& values = is_own ? json["metrics"] : json;
+  for (const auto& [tag, value] : point.values) {
+    const size_t slash = is_own ? tag.find('/') : tag.rfind('/');
+    values[tag.substr(slash + 1)] = std::isfinite(value) ? Json(value) : Json(nullptr);
+  }
   return json.dump();
 }
 

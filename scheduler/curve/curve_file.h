@@ -12,9 +12,10 @@
 
 namespace pawl {
 
-// A line without its end: an object with kind ("train" or "eval"), time (Unix seconds), train_s,
-// step, samples, and the point's values under the last parts of their tags. A value that is not
-// finite is null. `unix_s`: when the point was recorded.
+// A line without its end: an object with kind ("train", "eval" or "metrics"), time (Unix seconds),
+// train_s, step, samples, and the point's values under the last parts of their tags. Those of kind
+// "metrics" are in an object "metrics" under the program's names, which may be any. A value that is
+// not finite is null. `unix_s`: when the point was recorded.
 std::string CurveLine(double unix_s, const CurvePoint& point);
 
 // Writes a line for each point. A line that does not parse was cut off by the end of a process;

@@ -39,17 +39,24 @@ TEST(CurveFileTest, EachPointIsALine) {
   ASSERT_TRUE(file.ok()) << file.status();
   ASSERT_TRUE((*file)->Add(1700000000.5, PointAt(3)).ok());
   CurvePoint evaluation;
-  evaluation.is_evaluation = true;
+  evaluation.kind = CurvePoint::Kind::kEvaluation;
   evaluation.step = 4;
   evaluation.unix_s = 1700000001.25;
   evaluation.values = {{"eval/auc", 0.75}};
   ASSERT_TRUE((*file)->Add(1700000003, evaluation).ok());
+  CurvePoint metrics;
+  metrics.kind = CurvePoint::Kind::kMetrics;
+  metrics.step = 5;
+  metrics.values = {{"metrics/val/loss", 0.5}, {"metrics/step", 7}};
+  ASSERT_TRUE((*file)->Add(1700000004, metrics).ok());
   const std::vector<nlohmann::json> lines = Lines(path);
-  ASSERT_EQ(lines.size(), 2u);
+  ASSERT_EQ(lines.size(), 3u);
   EXPECT_EQ(lines[0], nlohmann::json::parse(R"({"kind": "train", "time": 1700000000.5,
       "train_s": 0.5, "step": 3, "samples": 30, "loss": 0.25, "rows": null})"));
   EXPECT_EQ(lines[1], nlohmann::json::parse(R"({"kind": "eval", "time": 1700000001.25,
       "train_s": 0.0, "step": 4, "samples": 0, "auc": 0.75})"));
+  EXPECT_EQ(lines[2], nlohmann::json::parse(R"({"kind": "metrics", "time": 1700000004.0,
+      "train_s": 0.0, "step": 5, "samples": 0, "metrics": {"val/loss": 0.5, "step": 7.0}})"));
 }
 
 TEST(CurveFileTest, ContinuedFileKeepsItsLinesAfterATornOne) {

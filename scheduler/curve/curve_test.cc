@@ -39,7 +39,7 @@ TEST(CurveTest, TrainingHasAPointOnceStepsHaveEnded) {
   EXPECT_EQ(points[0].step, 12u);
   EXPECT_EQ(points[0].samples, 1600u);
   EXPECT_EQ(points[0].train_s, 4);
-  EXPECT_FALSE(points[0].is_evaluation);
+  EXPECT_EQ(points[0].kind, CurvePoint::Kind::kTraining);
   EXPECT_EQ(ValuesOf(points[0]), (Values{{"train/loss", 0.5},
                                          {"train/samples_per_s", 300},
                                          {"train/learning_rate", 0.125},
@@ -83,7 +83,7 @@ TEST(CurveTest, EachEvaluationHasOnePoint) {
   EXPECT_EQ(points[0].step, 10u);
   EXPECT_EQ(ValuesOf(points[0]), (Values{{"eval/auc", 0.7}, {"eval/logloss", 0.25}}));
   EXPECT_EQ(points[1].step, 15u);
-  EXPECT_TRUE(points[1].is_evaluation);
+  EXPECT_EQ(points[1].kind, CurvePoint::Kind::kEvaluation);
   EXPECT_EQ(points[1].samples, 1500u);
   EXPECT_EQ(points[1].train_s, 2.5);
   EXPECT_EQ(points[1].unix_s, 1700000000.25);
@@ -94,6 +94,39 @@ TEST(CurveTest, EachEvaluationHasOnePoint) {
   // A job that continues another one may use its last number again.
   AddEvaluation(status, 3, 20, 0.9);
   EXPECT_EQ(curve.Next(status).size(), 1u);
+  EXPECT_TRUE(curve.Next(status).empty());
+}
+
+void AddMetric(GetStatusResponse& status, const std::string& name, uint64_t step, double value) {
+  UserMetric& metric = *status.add_metrics();
+  metric.set_name(name);
+  metric.set_step(step);
+  metric.set_value(value);
+}
+
+TEST(CurveTest, MetricsThatHaveChangedHaveAPointForEachStep) {
+  GetStatusResponse status = StatusAt(10, 1000, 2);
+  AddMetric(status, "a", 9, 1);
+  AddMetric(status, "b", 9, 2);
+  AddMetric(status, "c", 3, 5);
+  Curve curve(status);
+  EXPECT_TRUE(curve.Next(status).empty());
+  status.mutable_metrics(0)->set_step(11);
+  status.mutable_metrics(1)->set_step(11);
+  AddMetric(status, "d", 4, 6);
+  const std::vector<CurvePoint> points = curve.Next(status);
+  ASSERT_EQ(points.size(), 2u);
+  EXPECT_EQ(points[0].step, 4u);
+  EXPECT_EQ(ValuesOf(points[0]), (Values{{"metrics/d", 6}}));
+  EXPECT_EQ(points[1].kind, CurvePoint::Kind::kMetrics);
+  EXPECT_EQ(points[1].step, 11u);
+  EXPECT_EQ(points[1].train_s, 2);
+  EXPECT_EQ(ValuesOf(points[1]), (Values{{"metrics/a", 1}, {"metrics/b", 2}}));
+  // A step that is computed again replaces its figure.
+  status.mutable_metrics(2)->set_value(7);
+  const std::vector<CurvePoint> again = curve.Next(status);
+  ASSERT_EQ(again.size(), 1u);
+  EXPECT_EQ(ValuesOf(again[0]), (Values{{"metrics/c", 7}}));
   EXPECT_TRUE(curve.Next(status).empty());
 }
 

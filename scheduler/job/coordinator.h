@@ -38,6 +38,7 @@
 #include "scheduler/rpc/server_rounds.h"
 #include "scheduler/status/event_log.h"
 #include "scheduler/status/metrics_file.h"
+#include "scheduler/status/user_metrics.h"
 #include "scheduler/store/state_saver.h"
 
 namespace pawl {
@@ -213,6 +214,9 @@ class Coordinator {
   // coordinator_workers.cc
   // Assigns ranks after a change, and answers the workers.
   void PlaceRanks(DeferredActions& actions) PAWL_REQUIRES(mu_);
+  // Frees those of the ranks that the worker hosts, and places them.
+  void FreeRanksOf(const Node& worker, const std::vector<RankDirector::FreeRank>& ranks,
+                   DeferredActions& actions) PAWL_REQUIRES(mu_);
   // Forms or ends the collective group after ranks moved or workers joined or left.
   void UpdateGroup(DeferredActions& actions) PAWL_REQUIRES(mu_);
   // Answers those calls of the worker that do not know its assignment yet.
@@ -343,6 +347,7 @@ class Coordinator {
   TableCatalogue tables_ PAWL_GUARDED_BY(mu_);
   Barriers barriers_ PAWL_GUARDED_BY(mu_);
   Evaluations evaluations_ PAWL_GUARDED_BY(mu_);
+  UserMetrics metrics_ PAWL_GUARDED_BY(mu_);
   CheckpointDirector checkpoints_ PAWL_GUARDED_BY(mu_);
   ServerRounds rounds_ PAWL_GUARDED_BY(mu_);
 

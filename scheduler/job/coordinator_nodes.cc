@@ -148,6 +148,7 @@ absl::StatusOr<HeartbeatResponse> Coordinator::Heartbeat(const HeartbeatRequest&
   PAWL_RETURN_IF_ERROR(found.status());
   const Node* const node = *found;
   ranks_.NoteProgress(node->progress);
+  if (node->role == WORKER_ROLE) metrics_.Note(request.worker());
   if (!node->progress.failure().empty()) {
     FailJob(absl::StrCat(NodeText(*node), ": ", node->progress.failure()), section.actions());
   }

@@ -43,6 +43,7 @@ GetStatusResponse Coordinator::Status() const {
   status.set_routing_epoch(published_epoch);
   status.set_train_s(state_.TrainSeconds(clock_.Now()));
   for (const EvaluationResult& result : evaluations_.results()) *status.add_evaluations() = result;
+  metrics_.AddTo(status);
   if (end_.digest().has_value()) status.set_digest(*end_.digest());
   *status.mutable_checkpoint() = checkpoints_.Status();
   for (const Node* node : membership_.All()) AddNodeStatus(*node, now, status);
@@ -156,6 +157,7 @@ SchedulerState Coordinator::State() const {
     stored.set_started_unix_ms(options_.unix_ms() - static_cast<uint64_t>(stored.train_s() * 1000));
   }
   *stored.mutable_membership() = membership_.Save();
+  metrics_.Save(*stored.mutable_membership());
   *stored.mutable_placement() = director_.Save();
   *stored.mutable_ranks() = ranks_.Save();
   *stored.mutable_tables() = tables_.Save();
@@ -194,6 +196,7 @@ void Coordinator::RestoreState(const SchedulerState& stored) {
   longest_lease_ = std::max(former_lease_, options_.lease);
   ticket_key_ = stored.ticket_key();
   membership_.Restore(stored.membership(), now + options_.restart_grace, former_lease_);
+  metrics_.Restore(stored.membership());
   events_.Restore(stored.events());
   if (stored.has_scale()) scale_ = stored.scale();
   director_.SetWantedServers(scale_.servers());

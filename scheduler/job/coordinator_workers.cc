@@ -40,9 +40,15 @@ Ticket Coordinator::GetAssignment(const GetAssignmentRequest& request,
   if (rpc.refused()) return 0;
   const absl::Status status = CheckWorkerCanWait(request.node(), request.incarnation());
   if (!status.ok()) return rpc.Answer(status);
-  if (request.ready() && ranks_.OnWorkerReady(request.node())) {
+  const bool is_first = request.ready() && ranks_.OnWorkerReady(request.node());
+  if (is_first) {
     gate_.OnChange();
     PlaceRanks(rpc.actions());
+  }
+  // It cannot give up what it has not heard of. Version 0 does not say what it has heard of.
+  if (is_first || request.newer_than_version() > 0) {
+    FreeRanksOf(*membership_.FindByName(request.node()),
+                ranks_.LeavingUnheard(request.node(), request.newer_than_version()), rpc.actions());
   }
   const Ticket ticket =
       rpc.Suspend(pending_.assignments, {request.node(), request.newer_than_version()});
@@ -80,16 +86,20 @@ Ticket Coordinator::GiveUpRanks(const GiveUpRanksRequest& request, Done<GiveUpRa
   std::vector<RankDirector::FreeRank> ranks;
   for (const LogicalWorkerAssignment& rank : request.logical_workers())
     ranks.push_back({rank.rank(), rank.incarnation()});
-  ranks = ranks_.GiveUp(**worker, ranks, running_.Now());
-  if (!ranks.empty()) {
-    gate_.OnChange();
-    // The next host arrives at the same barriers.
-    for (const RankDirector::FreeRank& rank : ranks) barriers_.Withdraw(request.node(), rank.rank);
-    OnRanksFreed(ranks);
-    PlaceRanks(rpc.actions());
-    ReleaseOnServers(ranks, rpc.actions());
-  }
+  FreeRanksOf(**worker, ranks, rpc.actions());
   return rpc.Answer(GiveUpRanksResponse());
+}
+
+void Coordinator::FreeRanksOf(const Node& worker, const std::vector<RankDirector::FreeRank>& ranks,
+                              DeferredActions& actions) {
+  const std::vector<RankDirector::FreeRank> freed = ranks_.GiveUp(worker, ranks, running_.Now());
+  if (freed.empty()) return;
+  gate_.OnChange();
+  // The next host arrives at the same barriers.
+  for (const RankDirector::FreeRank& rank : freed) barriers_.Withdraw(worker.name, rank.rank);
+  OnRanksFreed(freed);
+  PlaceRanks(actions);
+  ReleaseOnServers(freed, actions);
 }
 
 void Coordinator::PlaceRanks(DeferredActions& actions) {
@@ -111,6 +121,7 @@ void Coordinator::OnRanksFreed(const std::vector<RankDirector::FreeRank>& ranks)
 void Coordinator::NoteProgress(const WorkerProgress& progress, Node& worker) {
   worker.progress = Membership::KnownProgress(progress);
   ranks_.NoteProgress(worker.progress);
+  metrics_.Note(progress);
 }
 
 // Evaluations -----------------------------------------------------------------

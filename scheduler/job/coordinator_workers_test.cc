@@ -1,4 +1,5 @@
 // Workers that join and leave while the job runs, and the ranks that move between them.
+#include <cmath>
 #include <map>
 #include <string>
 #include <vector>
@@ -454,6 +455,55 @@ TEST_F(CoordinatorWorkersTest, ImpossibleProgressGivesUpNoRank) {
   progress.mutable_ranks()->RemoveLast();
   EXPECT_TRUE(GiveUp(first, given_up, progress).ok());
   EXPECT_EQ(RanksOf(joiner), "2 3");
+}
+
+TEST_F(CoordinatorWorkersTest, RankThatItsHostHasNotHeardOfMovesOn) {
+  Begin(absl::StrCat(kTraining, "elastic: true"), 1, 1);
+  Join(SERVER_ROLE);
+  const RegisterResponse first = JoinFollower();
+  const auto all = RanksIn(GetAssignmentWhenReady(first));
+  const RegisterResponse second = JoinFollower();
+  const auto asked = GetAssignmentWhenReady(second, (**GetAssignmentWhenReady(second))->version());
+  ASSERT_TRUE(GiveUp(first, {{2, all.at(2)}}).ok());
+  ASSERT_EQ(RanksIn(asked).size(), 1u);
+  // The second worker gets rank 3 too, and loses it to the third before it asks again.
+  ASSERT_TRUE(GiveUp(first, {{3, all.at(3)}}).ok());
+  const RegisterResponse third = JoinFollower();
+  GetAssignmentWhenReady(third);
+  EXPECT_EQ(RanksOf(third), "");
+  const auto again = GetAssignmentWhenReady(second, (**asked)->version());
+  ASSERT_TRUE(again->has_value());
+  EXPECT_EQ(RanksIn(again), RanksIn(asked));
+  EXPECT_EQ(RanksOf(second), "2");
+  EXPECT_EQ(RanksOf(third), "3");
+}
+
+TEST_F(CoordinatorWorkersTest, MetricsOfTheProgramAreShownAndSurviveARestart) {
+  BeginWithStore(kTraining, 1, 1);
+  Join(SERVER_ROLE);
+  const RegisterResponse worker = JoinFollower();
+  const auto report = [&](uint64_t step, double value) {
+    HeartbeatRequest request;
+    request.set_node(worker.node());
+    request.set_incarnation(worker.incarnation());
+    UserMetric& metric = *request.mutable_worker()->add_metrics();
+    metric.set_name("ctr");
+    metric.set_step(step);
+    metric.set_value(value);
+    return coordinator_->Heartbeat(request).status();
+  };
+  ASSERT_TRUE(report(5, 0.5).ok());
+  ASSERT_TRUE(report(4, 0.75).ok());
+  // Heartbeats do not cause a save of their own.
+  Pass(seconds(60));
+  Restart(milliseconds(500));
+  ASSERT_EQ(Status().metrics_size(), 1);
+  EXPECT_EQ(Status().metrics(0).name(), "ctr");
+  EXPECT_EQ(Status().metrics(0).step(), 5u);
+  EXPECT_EQ(Status().metrics(0).value(), 0.5);
+  const GetStatusResponse status = Status();
+  for (const NodeStatus& node : status.nodes()) EXPECT_EQ(node.worker().metrics_size(), 0);
+  EXPECT_TRUE(absl::IsInvalidArgument(report(6, std::nan(""))));
 }
 
 TEST_F(CoordinatorWorkersTest, AssignmentsSurviveARestart) {

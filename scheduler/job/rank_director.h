@@ -53,6 +53,10 @@ class RankDirector {
   // Returns the ranks among `ranks` that the worker hosted; they have no host now.
   std::vector<FreeRank> GiveUp(const Node& worker, const std::vector<FreeRank>& ranks,
                                MonotonicTime now);
+  // See LogicalWorkers::LeavingUnheard.
+  std::vector<FreeRank> LeavingUnheard(const std::string& worker, uint64_t known_version) const {
+    return ranks_.LeavingUnheard(worker, known_version);
+  }
   // See LogicalWorkers::Finish.
   void Finish(const std::string& worker, absl::Span<const uint32_t> ranks) {
     ranks_.Finish(worker, ranks);

@@ -117,6 +117,17 @@ void LogicalWorkers::Finish(const std::string& worker, absl::Span<const uint32_t
   }
 }
 
+std::vector<LogicalWorkers::FreeRank> LogicalWorkers::LeavingUnheard(const std::string& worker,
+                                                                     uint64_t known_version) const {
+  std::vector<FreeRank> unheard;
+  for (uint32_t i = 0; i < total(); ++i) {
+    const Rank& rank = ranks_[i];
+    if (rank.host == worker && rank.leaving && rank.given_version > known_version)
+      unheard.push_back({i, rank.incarnation});
+  }
+  return unheard;
+}
+
 void LogicalWorkers::NoteProgress(const RankProgress& progress) {
   if (progress.rank() >= total()) return;
   std::optional<RankProgress>& known = ranks_[progress.rank()].progress;
@@ -145,6 +156,7 @@ void LogicalWorkers::Assign(Host& host, Rank& rank,
   rank.leaving = false;
   rank.CountSteps();
   host.version = ++version_;
+  rank.given_version = host.version;
 }
 
 void LogicalWorkers::MaybeDecide(const std::function<uint64_t()>& next_incarnation) {

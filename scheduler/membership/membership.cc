@@ -10,6 +10,7 @@
 #include "client_lib/base/bounded_text.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/rpc/transport.h"
+#include "scheduler/status/user_metrics.h"
 #include "spdlog/spdlog.h"
 
 namespace pawl {
@@ -326,7 +327,10 @@ absl::Status Membership::CheckProgress(const WorkerProgress& progress) const {
     return absl::InvalidArgumentError(absl::StrCat(
         "progress is of ", ranks, " ranks, and the job has ", options_.logical_workers));
   }
-  if (const size_t bytes = progress.ByteSizeLong(); bytes > kMaxProgressBytes) {
+  PAWL_RETURN_IF_ERROR(UserMetrics::Check(progress));
+  WorkerProgress rest = progress;
+  rest.clear_metrics();
+  if (const size_t bytes = rest.ByteSizeLong(); bytes > kMaxProgressBytes) {
     return absl::InvalidArgumentError(absl::StrCat("progress has ", bytes, " bytes; at most ",
                                                    kMaxProgressBytes, " are possible"));
   }
@@ -336,6 +340,7 @@ absl::Status Membership::CheckProgress(const WorkerProgress& progress) const {
 WorkerProgress Membership::KnownProgress(WorkerProgress progress) {
   // It is saved with every save of the scheduler's state.
   progress.DiscardUnknownFields();
+  progress.clear_metrics();
   if (!progress.failure().empty())
     progress.set_failure(BoundedText(progress.failure(), kMaxFailureBytes));
   return progress;
@@ -437,7 +442,7 @@ void Membership::Restore(const StoredMembership& stored, MonotonicTime now,
     node.description = from.description();
     node.gone = from.gone();
     node.counters = from.counters();
-    node.progress = from.progress();
+    node.progress = KnownProgress(from.progress());
     node.earlier = from.earlier();
     node.zone = from.zone();
     node.leave_requested = from.leave_requested();

@@ -26,7 +26,7 @@ inline constexpr uint32_t kMaxServers = 1024;
 inline constexpr uint32_t kMaxWorkers = 16384;
 // Dead and departed servers and workers that are remembered. The oldest are forgotten first.
 inline constexpr size_t kMaxGoneNodes = 2048;
-// A worker's progress report, for all its ranks together.
+// A worker's progress report, for all its ranks together, without its metrics.
 inline constexpr size_t kMaxProgressBytes = size_t{64} << 10;
 // A failure may quote a worker or server. Every heartbeat response carries it.
 inline constexpr size_t kMaxFailureBytes = 1024;
@@ -156,7 +156,7 @@ class Membership {
   bool TellToLeave(const std::string& name);
   // INVALID_ARGUMENT if no worker of this job can have made this progress, or if it is too large.
   absl::Status CheckProgress(const WorkerProgress& progress) const;
-  // The part of a checked progress that is stored.
+  // The part of a checked progress that is stored with the node. UserMetrics has the metrics.
   static WorkerProgress KnownProgress(WorkerProgress progress);
 
   // The node leaves; a client is forgotten. OK also if it had left before.

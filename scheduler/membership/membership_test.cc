@@ -556,6 +556,16 @@ TEST_F(MembershipTest, OnlyKnownAndPossibleProgressIsKept) {
   status = membership_.Heartbeat(request, 0, clock_.Now()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
   EXPECT_EQ(membership_.FindByName(worker.name)->progress.ranks_size(), 0);
+
+  progress.clear_ranks();
+  UserMetric& metric = *progress.add_metrics();
+  metric.set_name("a");
+  ASSERT_TRUE(membership_.Heartbeat(request, 0, clock_.Now()).ok());
+  // UserMetrics keeps them.
+  EXPECT_EQ(membership_.FindByName(worker.name)->progress.metrics_size(), 0);
+  metric.set_name("a b");
+  status = membership_.Heartbeat(request, 0, clock_.Now()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
 }
 
 }  // namespace

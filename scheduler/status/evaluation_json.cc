@@ -33,4 +33,11 @@ Json EvaluationJson(const EvaluationResult& result) {
   return json;
 }
 
+Json UserMetricsJson(const GetStatusResponse& status) {
+  Json json = Json::object();
+  for (const UserMetric& metric : status.metrics())
+    json[metric.name()] = {{"step", metric.step()}, {"value", JsonNumber(metric.value())}};
+  return json;
+}
+
 }  // namespace pawl

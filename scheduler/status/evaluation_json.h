@@ -1,4 +1,4 @@
-// An evaluation as JSON, for metrics.json and pawlctl.
+// Evaluations and the program's own metrics as JSON, for metrics.json and pawlctl.
 #ifndef PAWL_SCHEDULER_STATUS_EVALUATION_JSON_H_
 #define PAWL_SCHEDULER_STATUS_EVALUATION_JSON_H_
 
@@ -15,6 +15,9 @@ nlohmann::ordered_json JsonNumber(double value);
 // trained_samples if known; calibration_bins (a list of samples, mean_prediction, mean_label) if
 // the result has them.
 nlohmann::ordered_json EvaluationJson(const EvaluationResult& result);
+
+// An object with an object of step and value for each name.
+nlohmann::ordered_json UserMetricsJson(const GetStatusResponse& status);
 
 }  // namespace pawl
 

@@ -166,6 +166,10 @@ void AddCurve(const GetStatusResponse& status, Families& families) {
                      "BOUNDED and ASYNC: steps of all logical workers that ended between the pull "
                      "of a step and the application of its gradients, for each partition.",
                      status.counters().update_staleness());
+  for (const UserMetric& metric : status.metrics()) {
+    families.Gauge("pawl_user_metric", "Latest value that the program has reported.",
+                   metric.value(), {{"name", metric.name()}});
+  }
   if (status.evaluations().empty()) return;
   const EvaluationResult& latest = *status.evaluations().rbegin();
   families.Gauge("pawl_evaluation_step", "Steps before the latest evaluation.",

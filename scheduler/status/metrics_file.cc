@@ -53,6 +53,7 @@ std::string MetricsJson(const JobReport& report) {
   json["evaluations"] = Json::array();
   for (const EvaluationResult& result : status.evaluations())
     json["evaluations"].push_back(EvaluationJson(result));
+  json["metrics"] = UserMetricsJson(status);
   json["digest"] = status.has_digest() ? Json(DigestText(status.digest())) : Json(nullptr);
   json["pushes_applied"] = status.counters().pushes_applied();
   json["pushes_deduplicated"] = status.counters().pushes_deduplicated();

@@ -29,6 +29,10 @@ JobReport Completed() {
   for (const uint64_t count : {0, 2, 0, 0, 0, 0, 1}) histogram.add_counts(count);
   histogram.set_sum(8);
   status.add_evaluations()->set_auc(0.7);
+  UserMetric& metric = *status.add_metrics();
+  metric.set_name("ctr");
+  metric.set_step(99);
+  metric.set_value(0.25);
   report.evaluation = status.evaluations(0);
   return report;
 }
@@ -81,6 +85,7 @@ TEST(MetricsFileTest, FileHoldsTheFiguresOfTheJob) {
   EXPECT_EQ(json["eval"]["auc"], 0.7);
   EXPECT_FALSE(json["eval"].contains("rmse"));
   EXPECT_EQ(json["evaluations"].size(), 1u);
+  EXPECT_EQ(json["metrics"], nlohmann::json::parse(R"({"ctr": {"step": 99, "value": 0.25}})"));
   EXPECT_EQ(json["digest"], "000000ab");
   EXPECT_EQ(json["pushes_applied"], 7);
   EXPECT_EQ(json["pushes_deduplicated"], 0);

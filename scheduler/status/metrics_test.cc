@@ -122,6 +122,21 @@ TEST(MetricsTest, LatestScoresAreGauges) {
   EXPECT_FALSE(absl::StrContains(text, "score=\"rmse\"")) << text;
 }
 
+TEST(MetricsTest, MetricsOfTheProgramAreGauges) {
+  GetStatusResponse status;
+  for (const char* const name : {"ctr", "val/loss"}) {
+    UserMetric& metric = *status.add_metrics();
+    metric.set_name(name);
+    metric.set_step(7);
+    metric.set_value(0.25);
+  }
+  const std::string text = Text(status);
+  for (const char* const line :
+       {"pawl_user_metric{name=\"ctr\"} 0.25", "pawl_user_metric{name=\"val/loss\"} 0.25"}) {
+    EXPECT_TRUE(HasLine(text, line)) << line << "\n" << text;
+  }
+}
+
 TEST(MetricsTest, StalenessHasHistograms) {
   GetStatusResponse status;
   StalenessCounts counts;

@@ -112,6 +112,7 @@ _FUNCTIONS = {
     "pawl_give_up_ranks": (_int, (_handle, ctypes.POINTER(_u32), _size, _i64, _call)),
     "pawl_finish_rank": (_int, (_handle, _u32, _text, _i64, _call)),
     "pawl_report_progress": (_int, (_handle, _text)),
+    "pawl_log_metric": (_int, (_handle, _text, _u64, ctypes.c_double)),
     "pawl_barrier": (_int, (_handle, _text, _u32, _u32, _i64, _call)),
     "pawl_report_evaluation": (_int, (_handle, _text, _i64, _call)),
     "pawl_status": (_int, (_handle, _i64, _call)),

@@ -211,6 +211,9 @@ class Status(dict):
         ]
         if self.get("failure"):
             rows.append(("failure", self["failure"]))
+        for metric in self.get("metrics", []):
+            text = "%g at step %s" % (metric.get("value", 0), metric.get("step", 0))
+            rows.append((metric["name"], text))
         for node in self.get("nodes", []):
             ranks = node.get("logical_workers", [])
             rows.append(

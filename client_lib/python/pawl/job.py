@@ -8,7 +8,7 @@ import logging
 import math
 import time
 import traceback
-from typing import Any, Callable, Iterator, Optional, Sequence
+from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Union
 
 from pawl import (
     _abi,
@@ -21,6 +21,7 @@ from pawl.client import Client, Status
 from pawl.cluster import LocalCluster
 from pawl.futures import Future
 from pawl.hosted_ranks import HostedRanks
+from pawl.items import pull_item
 from pawl.rank import Rank, StepPart
 from pawl.session import Session
 from pawl.watchdog import Watchdog
@@ -36,6 +37,8 @@ _FOLLOW_INTERVAL_S = 0.05
 _PROGRESS_INTERVAL_S = 0.5
 # Extra time that other ranks wait, so that the worker can be restarted.
 RESTART_S = 120.0
+# Rows in a pull that only waits.
+_ROWS_IN_PULL = 4096
 # As a number of steps: not known.
 _ENDLESS = data_module.ENDLESS
 
@@ -117,6 +120,8 @@ class Job:
         # What the program's step pushes, where its state is saved first.
         self._unsent: Optional[list[Any]] = None
         self._loss = 0.0
+        # Names of metrics that were not finite.
+        self._not_finite: set[str] = set()
         self._warned_forgotten = False
 
     @property
@@ -285,6 +290,30 @@ class Job:
         """The rank's share of something that all ranks divide, such as samples to evaluate on."""
         rank = self._active().number
         return slice(length * rank // self.ranks, length * (rank + 1) // self.ranks)
+
+    def wait_for_version(self) -> bool:
+        """Whether the tables have one version that stays: that of this step, or of the job's end.
+
+        In the loop of a SYNC job no partition closes a step that this process's rank has not ended.
+        This waits until every partition has closed the steps before, so that all have the version
+        of Job.step until the rank ends its step. After the loop, if it has ended for all ranks, the
+        version is the last. False: in the loop of a job that is not SYNC or has backup workers,
+        before the loop, and after that of a stream while other processes may train.
+        """
+        if self._rank is None:
+            if self.is_trained and self._end < _ENDLESS:
+                return True
+            return self.client.describe()["state"] in ("FINISHING", "COMPLETED")
+        consistency = self.client.job.get("consistency", {})
+        if self.mode != "SYNC" or int(consistency.get("backup_workers", 0)) > 0:
+            return False
+        assert self._states is not None
+        table = self._states.table
+        keys = table.key_of_each_partition()
+        for begin in range(0, keys.size, _ROWS_IN_PULL):
+            some = keys[begin : begin + _ROWS_IN_PULL]
+            self.wait_for(self._rank.session.pull([pull_item(table, some, distinct=True)]))
+        return True
 
     def evaluate(self, scores: Any, labels: Any) -> Future[dict[str, Any]]:
         """Reports the rank's share of an evaluation by logistic loss, without waiting.
@@ -463,6 +492,51 @@ class Job:
         if math.isfinite(loss):
             self._loss = float(loss)
 
+    def log(
+        self,
+        name: Union[str, Mapping[str, Any]],
+        value: Any = None,
+        *,
+        step: Optional[int] = None,
+    ) -> None:
+        """Reports figures of the program: log("ctr", value), or log({"ctr": value, ...}).
+
+        `pawlctl status`, curve.jsonl, TensorBoard and Prometheus show the latest of each name: the
+        highest step counts, and of equal steps the last report. So log a figure from one rank (`if
+        job.rank == 0`), or give ranks names of their own. It does not wait.
+
+        Args:
+          name: 1 to 128 letters, digits and "_./-"; at most 256 names in a job.
+          value: a number, or a tensor or array of one. One that is not finite is left out, with one
+            warning for each name.
+          step: default: that of the loop (Job.step); required outside of the loop.
+
+        Raises:
+          InvalidArgumentError: the name, or the value is no number.
+          ResourceExhaustedError: more than 256 names.
+        """
+        figures = name if isinstance(name, Mapping) else {name: value}
+        number = self.step if step is None else int(step)
+        if number < 0:
+            raise errors.InvalidArgumentError("step is %d; the least is 0" % number)
+        for key, figure in figures.items():
+            try:
+                converted = float(figure)
+            except (TypeError, ValueError) as error:
+                raise errors.InvalidArgumentError(
+                    "metric %r is a %s; it must be one number" % (key, type(figure).__name__)
+                ) from error
+            if not math.isfinite(converted):
+                if key not in self._not_finite:
+                    self._not_finite.add(key)
+                    _log.warning("metric %r is %s and is left out (said once)", key, converted)
+                continue
+            _abi.check(
+                _abi.invoke(
+                    "pawl_log_metric", self.client.handle, str(key).encode(), number, converted
+                )
+            )
+
     def fail(self, reason: str) -> None:
         """Ends the job, for all its workers, as FAILED for this reason.
 
@@ -530,6 +604,8 @@ class Job:
             while call is not None and not call.done(_FOLLOW_INTERVAL_S):
                 self._pause_watchdog()
                 self._follow()
+                # `pawlctl status` compares the steps to name the rank that the others wait for.
+                self._report()
                 if self._hosted.next(end) is not rank:
                     return False
         if all(part.is_ready(self, rank) for part in self._parts):

@@ -172,7 +172,7 @@ class StateTable:
     """
 
     def __init__(self, client: Client, mode: str):
-        self._table: Table = client.create(_SPEC).wait()
+        self.table: Table = client.create(_SPEC).wait()
         self._areas = 1 if mode == "SYNC" else 2
         self._saved: dict[int, _Saved] = {}
 
@@ -206,7 +206,7 @@ class StateTable:
             saved.data, saved.is_certain = None, True
         places = np.flatnonzero(changed)
         keys = _keys(rank, area, places)
-        return [push_item(self._table, keys, rows[places], distinct=True)]
+        return [push_item(self.table, keys, rows[places], distinct=True)]
 
     def forget(self, rank: int) -> None:
         """Another process writes the rank's state from now on."""
@@ -216,7 +216,7 @@ class StateTable:
         """Fetches the headers of a rank's areas; see finish_read."""
         headers = np.empty((self._areas, _FLOATS), np.float32)
         keys = np.concatenate([_keys(rank, area, [0]) for area in range(self._areas)])
-        item = pull_item(self._table, keys, out=headers, distinct=True)
+        item = pull_item(self.table, keys, out=headers, distinct=True)
         return session.pull([item], result=headers)
 
     def finish_read(
@@ -235,7 +235,7 @@ class StateTable:
         for _, area, header in sorted(found, reverse=True, key=lambda entry: entry[0]):
             length = min(int(header["length"]), LIMIT_BYTES)
             places = 1 + np.arange(-(-length // _ROW_BYTES))
-            item = pull_item(self._table, _keys(rank, area, places), distinct=True)
+            item = pull_item(self.table, _keys(rank, area, places), distinct=True)
             session.pull([item]).wait()
             data = _to_bytes(item.values)[:length]
             if zlib.crc32(data) == header["crc"]:
@@ -243,7 +243,7 @@ class StateTable:
                 return data
         if found:
             raise errors.DataLossError(
-                "the state of rank %d in table %r is damaged" % (rank, self._table.name)
+                "the state of rank %d in table %r is damaged" % (rank, self.table.name)
             )
         return None
 

@@ -67,6 +67,16 @@ class Table:
         )
         return distinct[: count.value], inverse
 
+    def key_of_each_partition(self) -> np.ndarray:
+        """A key in each of the job's partitions, in their order (client_lib/base/partitioner.h)."""
+        # PartitionOf takes the remainder of a bijection of the key, which this inverts.
+        keys = np.arange(int(self._client.job["partitions"]), dtype=np.uint64)
+        for factor, shift in ((0x94D049BB133111EB, 31), (0xBF58476D1CE4E5B9, 27)):
+            keys ^= keys >> np.uint64(shift) ^ keys >> np.uint64(2 * shift)
+            keys *= np.uint64(pow(factor, -1, 2**64))
+        keys ^= keys >> np.uint64(30) ^ keys >> np.uint64(60)
+        return keys - np.uint64(self.id * 0x9E3779B97F4A7C15 % 2**64)
+
     def pull(
         self,
         keys: Optional[Keys] = None,

@@ -202,6 +202,8 @@ class ClientTest(unittest.TestCase):
         self.assertIn("<td>local</td>", status._repr_html_())
         self.assertIn("server-0", self.cluster._repr_html_())
         self.assertEqual(self.client.describe()["code"], 0)
+        own = pawl.client.Status({"metrics": [{"name": "ctr", "step": "7", "value": 0.25}]})
+        self.assertIn("ctr           0.25 at step 7", str(own))
 
     def test_closed_client_says_so(self):
         client = self.cluster.client()

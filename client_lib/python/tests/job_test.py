@@ -1,8 +1,13 @@
 """Decisions of pawl.Job about its ranks, without servers."""
 
 import unittest
+from unittest import mock
+
+import numpy as np
+import torch
 
 from pawl import errors
+from pawl.data import ENDLESS
 from pawl.job import Job
 from pawl.rank import Rank
 from pawl.torch.optimizer import _Rates
@@ -86,6 +91,75 @@ class JobTest(unittest.TestCase):
         self.job.report_loss(0.5)
         self.job.report_loss(float("nan"))
         self.assertEqual(self.job._progress()["loss"], 0.5)
+
+
+class VersionTest(unittest.TestCase):
+    def setUp(self):
+        self.client = FakeClient()
+        self.job = Job(self.client)
+        self.client.describe = lambda: {"state": self.state}
+        self.state = "RUNNING"
+
+    def test_loop_of_a_job_whose_steps_close_without_the_rank_has_none(self):
+        self.job._rank = Rank(0, 1, FakeSession(), iter([]), step=6)
+        for consistency in ({"mode": "ASYNC"}, {"mode": "SYNC", "backup_workers": 1}):
+            self.client.job = {"consistency": consistency}
+            job = Job(self.client)
+            job._rank = self.job._rank
+            self.assertFalse(job.wait_for_version())
+
+    def test_end_of_all_loops_has_one(self):
+        self.assertFalse(self.job.wait_for_version(), "before the loop")
+        self.job._end, self.job.is_trained = 9, True
+        self.assertTrue(self.job.wait_for_version())
+
+    def test_end_of_a_stream_has_one_when_the_job_has_ended(self):
+        self.job._end, self.job.is_trained = ENDLESS, True
+        self.assertFalse(self.job.wait_for_version())
+        self.state = "COMPLETED"
+        self.assertTrue(self.job.wait_for_version())
+
+
+class LogTest(unittest.TestCase):
+    def setUp(self):
+        self.job = Job(FakeClient())
+        self.logged = []
+        self.enterContext(mock.patch("pawl._abi.invoke", self.invoke))
+
+    def invoke(self, name, handle, *arguments):
+        del handle
+        self.assertEqual(name, "pawl_log_metric")
+        self.logged.append(arguments)
+        return 0
+
+    def test_numbers_of_all_kinds_are_logged(self):
+        self.job.log("ctr", 0.5, step=3)
+        self.job.log(
+            {"a": torch.tensor([0.25]), "b": np.float32(2), "c": 7, "d": True}, step=np.int64(4)
+        )
+        expected = [(b"ctr", 3, 0.5), (b"a", 4, 0.25), (b"b", 4, 2.0), (b"c", 4, 7.0)]
+        self.assertEqual(self.logged, expected + [(b"d", 4, 1.0)])
+
+    def test_step_is_that_of_the_loop(self):
+        with self.assertRaisesRegex(errors.FailedPreconditionError, "inside of the loop"):
+            self.job.log("ctr", 1)
+        self.job._rank, self.job._step = Rank(0, 1, FakeSession(), iter([]), step=6), 5
+        self.job.log("ctr", 1)
+        self.assertEqual(self.logged, [(b"ctr", 5, 1.0)])
+
+    def test_figure_that_is_not_finite_is_left_out_with_one_warning(self):
+        with self.assertLogs("pawl", "WARNING") as logs:
+            self.job.log({"a": float("nan"), "b": 1}, step=1)
+            self.job.log("a", float("-inf"), step=2)
+        self.assertEqual(len(logs.output), 1)
+        self.assertEqual(self.logged, [(b"b", 1, 1.0)])
+
+    def test_what_is_no_number_is_named(self):
+        for value in (None, "text", [1, 2], torch.ones(2)):
+            with self.assertRaisesRegex(ValueError, "metric 'a' is a .*; it must be one number"):
+                self.job.log("a", value, step=1)
+        with self.assertRaisesRegex(ValueError, "step is -1"):
+            self.job.log("a", 1, step=-1)
 
 
 class RatesTest(unittest.TestCase):

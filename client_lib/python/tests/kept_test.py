@@ -57,6 +57,17 @@ class EncodingTest(unittest.TestCase):
             kept.encode(np.array([object()]))
 
 
+class SettingsTest(unittest.TestCase):
+    def test_every_setting_that_differs_is_named(self):
+        recorded = {"ranks": 4, "batch_size": 96, "seed": 1, "samples": 1000}
+        kept.check_same(recorded, dict(recorded))
+        for name, value in (("ranks", 3), ("batch_size", 48), ("seed", 2), ("samples", None)):
+            words = "%s was %d, is %s$" % (name, recorded[name], value)
+            now = {**recorded, name: value}
+            with self.assertRaisesRegex(errors.FailedPreconditionError, words):
+                kept.check_same(recorded, {k: v for k, v in now.items() if v is not None})
+
+
 class StateTableTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):

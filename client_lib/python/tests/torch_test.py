@@ -24,6 +24,14 @@ except ImportError as error:
     HAVE_TORCHREC = False
 
 ROWS = 40
+HAVE_SCALER = hasattr(torch, "amp") and hasattr(torch.amp, "GradScaler")
+if not HAVE_SCALER:
+    print("torch %s has no GradScaler for CPUs: its tests are skipped" % torch.__version__)
+
+
+def grad_scaler(**options):
+    """A GradScaler for CPUs."""
+    return torch.amp.GradScaler("cpu", **options)
 
 
 class TorchTest(unittest.TestCase):
@@ -273,6 +281,44 @@ class TorchTest(unittest.TestCase):
         rows = module.handles[0].table(self.client).pull([5])
         np.testing.assert_array_equal(rows, [[-3, -3]])
 
+    def scaled(self, **options):
+        """A module whose rows begin at 0, its optimizer with the rate 1, and a GradScaler."""
+        module = pt.Embedding(self.name(), 2, optimizer=pawl.SGD(1.0), init=pawl.Constant(0.0))
+        return module, self.start(module), grad_scaler(**options)
+
+    @unittest.skipUnless(HAVE_SCALER, "this torch has no GradScaler for CPUs")
+    def test_scaler_unscales_gradients_of_rows(self):
+        module, optimizer, scaler = self.scaled(init_scale=1024.0, growth_interval=2)
+        for step in range(4):
+            scaler.scale((module(torch.tensor([5, 5, 6])) * 0.5).sum()).backward()
+            if step == 3:
+                scaler.unscale_(optimizer)
+                (leaf,) = module.gradient_leaves()
+                self.assertEqual(leaf.grad.max(), 1.0)
+                leaf.grad *= 2
+            scaler.step(optimizer)
+            scaler.update()
+        optimizer.wait()
+        self.assertEqual(scaler.get_scale(), 4096.0)
+        rows = module.handles[0].table(self.client).pull([5, 6])
+        np.testing.assert_array_equal(rows, [[-5, -5], [-2.5, -2.5]])
+
+    @unittest.skipUnless(HAVE_SCALER, "this torch has no GradScaler for CPUs")
+    def test_scaler_skips_steps_with_gradients_that_are_not_finite(self):
+        module, optimizer, scaler = self.scaled(init_scale=1024.0)
+        for factor in (1.0, float("inf"), float("nan"), 2.0):
+            optimizer.zero_grad()
+            rows = module(torch.tensor([5, 6]))
+            # One of the rows only.
+            scaler.scale((rows * torch.tensor([[factor], [1.0]])).sum()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            self.assertEqual(module._recorded, [])
+        optimizer.wait()
+        self.assertEqual(scaler.get_scale(), 256.0)
+        rows = module.handles[0].table(self.client).pull([5, 6])
+        np.testing.assert_array_equal(rows, [[-3, -3], [-2, -2]])
+
     def test_evaluation_records_nothing(self):
         module = pt.Embedding(self.name(), 2, optimizer=pawl.SGD(1.0))
         self.start(module)
@@ -345,6 +391,8 @@ class TorchTest(unittest.TestCase):
         with self.assertRaises(ValueError) as raised:
             module(torch.tensor([[1.0]]))
         self.assertIn("torch.float32", str(raised.exception))
+        with self.assertRaisesRegex(ValueError, "keys are a ndarray; they must be a torch.Tensor"):
+            module(np.array([[1]]))
 
     def test_keys_of_all_64_bits(self):
         module = pt.Embedding(self.name(), 1, optimizer=pawl.SGD(1.0), init=pawl.Constant(0.0))

@@ -3,8 +3,9 @@
 Usage: training_program.py [--optimizer=NAME] [--epochs=N] [--decay] [--die_at_step=N]
                            [--slow_s=S] [--late_start] [--skip_step=N] [--keep] [--evaluate]
                            [--samples=N] [--hang_at_step=N] [--batch_after_death=N]
+                           [--seed_after_death=N]
                            [--pretrained] [--frozen] [--state=FILE] [--die_after_assign]
-                           [--result=FILE]
+                           [--log] [--scale=S] [--overflow_at_step=N] [--result=FILE]
 
 With --result, writes the parameters of the end to FILE, and pawl.torch's state to FILE.state; with
 --state, which begins with a state, also that of the first batch to FILE.begin.
@@ -191,10 +192,14 @@ def train_in(job: pawl.Job, options: argparse.Namespace) -> None:
     begin_fetch = lookup.Fetch.__init__
     lookup.Fetch.__init__ = lambda *arguments: fetches.append(1) or begin_fetch(*arguments)
     parts = (part[: options.samples] for part in samples())
-    data = pawl.data.Arrays(*parts, batch_size=batch, seed=1, epochs=options.epochs)
+    seed = options.seed_after_death if os.path.exists(options.result + ".died") else 1
+    data = pawl.data.Arrays(*parts, batch_size=batch, seed=seed, epochs=options.epochs)
     average = Average()
     if options.keep:
         job.keep(average=average, random=pt.RandomState())
+    if options.scale:
+        scaler = torch.amp.GradScaler("cpu", init_scale=options.scale, growth_interval=3)
+        job.keep(scaler=scaler)
     schedulers = [torch.optim.lr_scheduler.LambdaLR(optimizer, decay)] if options.decay else []
     losses = []
     for keys, labels in job.steps(
@@ -205,6 +210,7 @@ def train_in(job: pawl.Job, options: argparse.Namespace) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
         if options.hang_at_step == job.step and not os.path.exists(options.result + ".hung"):
             with open(options.result + ".hung", "w", encoding="ascii"):
+                print("hangs in rank", job.rank, flush=True)
                 time.sleep(10000)
         time.sleep(options.slow_s)
         if options.late_start:
@@ -228,12 +234,22 @@ def train_in(job: pawl.Job, options: argparse.Namespace) -> None:
         if options.keep:
             logits = functional.dropout(logits, 0.2) + average.value
         loss = functional.binary_cross_entropy_with_logits(logits, labels)
-        loss.backward()
-        optimizer.step()
+        if options.scale:
+            is_too_large = options.overflow_at_step == job.step and job.rank == 1
+            scaler.scale(loss * float("inf") if is_too_large else loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+        else:
+            loss.backward()
+            optimizer.step()
+        if options.log and job.rank == 0:
+            job.log({"own/loss": loss, "own/square": job.step**2})
         average.add(loss.detach())
         losses.append(loss.item())
         print("rank", job.rank, "ended step", job.step, "loss", losses[-1], flush=True)
     print("fetches", len(fetches), "steps", len(losses), flush=True)
+    if options.log:
+        job.log("own/steps", len(losses), step=0)
     if options.evaluate:
         print("the last evaluation is", evaluated.wait(), flush=True)
     if options.result:
@@ -256,9 +272,13 @@ def main() -> None:
     parser.add_argument("--skip_step", type=int, default=-1)
     parser.add_argument("--slow_s", type=float, default=0.0)
     parser.add_argument("--batch_after_death", type=int, default=BATCH)
+    parser.add_argument("--seed_after_death", type=int, default=1)
     parser.add_argument("--samples", type=int, default=SAMPLES)
     parser.add_argument("--keep", action="store_true")
     parser.add_argument("--evaluate", action="store_true")
+    parser.add_argument("--log", action="store_true")
+    parser.add_argument("--scale", type=float, default=0.0)
+    parser.add_argument("--overflow_at_step", type=int, default=-1)
     parser.add_argument("--result", default="")
     parser.add_argument("--pretrained", action="store_true")
     parser.add_argument("--frozen", action="store_true")

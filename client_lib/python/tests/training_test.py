@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -81,6 +82,18 @@ class Run:
     def address(self) -> str:
         """The scheduler's host:port."""
         return pathlib.Path(self.out, "scheduler.addr").read_text("utf-8").strip()
+
+    def wait_for_status(self, pattern: str) -> None:
+        """Waits until the output of `pawl status` has the pattern."""
+        command = [sys.executable, "-m", "pawl", "status", "--scheduler=" + self.address()]
+        deadline = time.monotonic() + TIMEOUT_S
+        text = ""
+        while self.process.poll() is None and time.monotonic() < deadline:
+            text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+            if re.search(pattern, text):
+                return
+            time.sleep(0.1)
+        raise AssertionError("no %r in\n%s\n%s" % (pattern, text, self.describe()))
 
     def scale(self, workers: int) -> None:
         """Changes the number of workers while the job runs."""
@@ -179,10 +192,11 @@ class TrainingTest(unittest.TestCase):
         self.assertIn("is given to worker-1", moved.describe())
 
     def test_restart_with_other_settings_is_refused(self):
-        run = Run("--die_at_step=5", "--batch_after_death=48")
+        run = Run("--die_at_step=5", "--batch_after_death=48", "--seed_after_death=2")
         self.assertNotEqual(run.process.wait(TIMEOUT_S), 0)
         log = run.describe()
-        self.assertIn("batch_size was 96, is 48", log)
+        self.assertIn("batch_size was 96, is 48; ", log)
+        self.assertIn("data's seed was 1, is 2; ", log)
         # The first process was killed; once two end alike, at one step, the job fails.
         self.assertIn("(restart 2 of", log)
         self.assertNotIn("(restart 5 of", log)
@@ -191,6 +205,10 @@ class TrainingTest(unittest.TestCase):
     def test_worker_that_hangs_in_a_step_is_restarted(self):
         digest = Run(ranks=2, workers=2).finish()
         hung = Run("--hang_at_step=5", ranks=2, workers=2, step_timeout=20)
+        hung.wait_for_log("*worker-*.log", "hangs in rank")
+        rank = re.search(r"hangs in rank (\d)", hung.describe()).group(1)
+        # The others wait for it.
+        hung.wait_for_status(r"slowest +ranks? %s \(worker-\d\)" % rank)
         hung.wait_for_log("../../out-of-pawlctl", "restarting it")
         self.assertEqual(hung.finish(), digest, hung.describe())
         logs = [path.read_text("utf-8") for path in pathlib.Path(hung.out, "logs").glob("worker*")]
@@ -217,6 +235,55 @@ class TrainingTest(unittest.TestCase):
         self.assertGreater(one[-1]["auc"], one[0]["auc"] + 0.01)
         self.assertLess(one[-1]["logloss"], one[0]["logloss"])
         self.assertIn("the last evaluation is {'evaluation': '5'", runs[0].describe())
+
+    def test_metrics_of_the_program_are_in_the_curve(self):
+        run = Run(
+            "--log", "--epochs=4", "--die_at_step=5", "--slow_s=0.1", workers=2, ranks=2
+        )
+        run.finish()
+        self.assertTrue(os.path.exists(run.result + ".died"))
+        last = run.metrics()["steps"] - 2
+        metrics = run.metrics()["metrics"]
+        self.assertEqual(sorted(metrics), ["own/loss", "own/square", "own/steps"])
+        self.assertEqual(metrics["own/square"], {"step": last, "value": last**2})
+        lines = pathlib.Path(run.out, "curve.jsonl").read_text("utf-8").splitlines()
+        curve = [json.loads(line) for line in lines if line]
+        own = [point for point in curve if point["kind"] == "metrics"]
+        squares = [
+            (p["step"], p["metrics"]["own/square"]) for p in own if "own/square" in p["metrics"]
+        ]
+        # Every two seconds, and at the end; steps ascend although some are computed twice.
+        self.assertGreater(len(squares), 1, own)
+        self.assertEqual(squares, [(step, step**2) for step, _ in sorted(set(squares))])
+        self.assertEqual(squares[-1][0], last)
+        events = b"".join(
+            path.read_bytes() for path in pathlib.Path(run.out, "tensorboard").iterdir()
+        )
+        self.assertIn(b"metrics/own/loss", events)
+
+    @unittest.skipUnless(hasattr(torch.amp, "GradScaler"), "needs torch 2.3")
+    def test_scaled_gradients_give_the_same_bits(self):
+        plain, scaled = Run(ranks=2), Run("--scale=1024", ranks=2)
+        plain.finish()
+        scaled.finish()
+        expected, found = plain.parameters(), scaled.parameters()
+        self.assertEqual(set(found), set(expected))
+        for name, array in expected.items():
+            np.testing.assert_array_equal(found[name], array, err_msg=name)
+
+    @unittest.skipUnless(hasattr(torch.amp, "GradScaler"), "needs torch 2.3")
+    def test_overflow_of_one_rank_is_skipped_alike_by_any_processes(self):
+        flags = ("--scale=1024", "--overflow_at_step=4")
+        runs = [Run(*flags, workers=workers) for workers in (1, 4)]
+        runs.append(Run(*flags, "--die_at_step=7", "--slow_s=0.02", workers=2))
+        self.assertEqual(len({run.finish() for run in runs}), 1)
+        self.assertTrue(os.path.exists(runs[2].result + ".died"))
+        # Without the overflow the rank's gradients and its scale are others.
+        other = Run("--scale=1024")
+        self.assertNotEqual(other.finish(), runs[0].finish())
+        self.assertNotEqual(
+            other.parameters()["rows"].tolist(), runs[0].parameters()["rows"].tolist()
+        )
 
     def test_forgotten_step_ends_without_gradients(self):
         run = Run("--skip_step=3", ranks=2)

@@ -360,6 +360,11 @@ std::string StatusText(const GetStatusResponse& status, const RoutingTable* rout
     if (const std::string text = ProbabilitiesText(latest); !text.empty())
       line("probabilities", text);
   }
+  for (int i = 0; i < status.metrics_size(); ++i) {
+    const UserMetric& metric = status.metrics(i);
+    line(i == 0 ? "metrics" : "", absl::StrCat(metric.name(), " ", FormatValue(metric.value()),
+                                               " at step ", FormatCount(metric.step())));
+  }
   line("staleness",
        absl::StrCat("at most ", status.counters().staleness_max(),
                     status.counters().pulls_beyond_bound() == 0
@@ -426,6 +431,7 @@ nlohmann::ordered_json StatusJson(const GetStatusResponse& status, const Routing
   json["evaluations"] = Json::array();
   for (const EvaluationResult& result : status.evaluations())
     json["evaluations"].push_back(EvaluationJson(result));
+  json["metrics"] = UserMetricsJson(status);
   const CheckpointStatus& checkpoint = status.checkpoint();
   json["checkpoint"] = {
       {"completed", checkpoint.completed()},         {"failed", checkpoint.failed()},

@@ -31,6 +31,12 @@ GetStatusResponse Status() {
   status.mutable_evaluations(1)->set_auc_error_max(0.0125);
   status.mutable_evaluations(1)->set_normalized_entropy(0.925);
   status.mutable_evaluations(1)->set_calibration(1.0625);
+  for (const char* const name : {"ctr", "val/loss"}) {
+    UserMetric& metric = *status.add_metrics();
+    metric.set_name(name);
+    metric.set_step(1200);
+    metric.set_value(0.375);
+  }
   status.set_digest(0xab);
   return status;
 }
@@ -44,9 +50,11 @@ TEST(ReportTest, ColumnsAreAligned) {
 
 TEST(ReportTest, StatusTextShowsFailureAndLatestEvaluation) {
   const std::string text = StatusText(Status());
-  for (const char* part : {"FAILED", "server-0 died", "1,220 of 2,440", "auc 0.7216  gauc 0.6500",
-                           "rounded scores, exact to 0.0125", "normalized_entropy 0.9250",
-                           "calibration 1.0625", "0 servers, 1 workers", "000000ab"}) {
+  for (const char* part :
+       {"FAILED", "server-0 died", "1,220 of 2,440", "auc 0.7216  gauc 0.6500",
+        "rounded scores, exact to 0.0125", "normalized_entropy 0.9250", "calibration 1.0625",
+        "0 servers, 1 workers", "000000ab", "\nmetrics       ctr 0.3750 at step 1,200\n",
+        "\n              val/loss 0.3750 at step 1,200\n"}) {
     EXPECT_TRUE(absl::StrContains(text, part)) << part << " is missing in\n" << text;
   }
   EXPECT_FALSE(absl::StrContains(text, "0.5"));
@@ -72,6 +80,8 @@ TEST(ReportTest, StatusJsonHasAllEvaluations) {
   const nlohmann::json json = nlohmann::json::parse(StatusJson(Status()).dump());
   EXPECT_EQ(json["samples"].get<uint64_t>(), uint64_t{1} << 60);
   EXPECT_EQ(json["evaluations"].size(), 2u);
+  EXPECT_EQ(json["metrics"]["val/loss"]["step"], 1200);
+  EXPECT_EQ(json["metrics"]["ctr"]["value"], 0.375);
   EXPECT_FALSE(json["evaluations"][0].contains("logloss"));
   EXPECT_EQ(json["digest"], "000000ab");
   EXPECT_EQ(json["nodes"][1]["logical_workers"], (std::vector<int>{0, 2}));

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -87,9 +88,18 @@ class Watch {
     for (const CurvePoint& point : curve_->Next(status)) {
       if (options_.connection.json) {
         console_.Line(CurveLine(unix_s.count(), point));
-      } else if (point.is_evaluation) {
+      } else if (point.kind == CurvePoint::Kind::kEvaluation) {
         console_.Line(EvaluationLine(status, point.step));
+      } else if (point.kind == CurvePoint::Kind::kMetrics) {
+        for (const auto& [tag, value] : point.values)
+          changed_metrics_.insert(tag.substr(tag.find('/') + 1));
       }
+    }
+    // A program may report them with each step.
+    if (!changed_metrics_.empty() && (now >= next_metrics_at_ || HasEnded(status.state()))) {
+      console_.Line(MetricsLine(status));
+      changed_metrics_.clear();
+      next_metrics_at_ = now + kLineInterval;
     }
     if (options_.connection.json || HasEnded(status.state())) return;
     const Progress progress = meter_.Update(status, now);
@@ -112,6 +122,16 @@ class Watch {
     return "";
   }
 
+  std::string MetricsLine(const GetStatusResponse& status) const {
+    std::string line = "metrics    ";
+    for (const UserMetric& metric : status.metrics()) {
+      if (!changed_metrics_.contains(metric.name())) continue;
+      absl::StrAppend(&line, " ", metric.name(), " ", FormatValue(metric.value()), " (step ",
+                      FormatCount(metric.step()), ")");
+    }
+    return line;
+  }
+
   int End(const GetStatusResponse& status) {
     if (options_.connection.json) return status.state() == COMPLETED ? kExitDone : kExitFailed;
     console_.Line(absl::StrCat("job ", status.job().name(), ": ", JobState_Name(status.state()),
@@ -128,6 +148,9 @@ class Watch {
   // Without a terminal: the state in the last line, and when the next one is due.
   JobState state_ = JOB_STATE_UNSPECIFIED;
   MonotonicTime next_line_at_;
+  // The names of metrics that have changed since their last line, and when the next one is due.
+  std::set<std::string> changed_metrics_;
+  MonotonicTime next_metrics_at_;
 };
 
 }  // namespace
@@ -137,7 +160,8 @@ void AddWatchCommand(CommandLine& line) {
   CLI::App& command = line.AddCommand(
       "watch", "a running job's progress and evaluations as they happen",
       "On a terminal, keeps a line of progress at the bottom, and prints each evaluation above\n"
-      "it; elsewhere prints a line of progress every ten seconds. --json prints the learning\n"
+      "it; elsewhere prints a line of progress every ten seconds. The program's own metrics are\n"
+      "printed every ten seconds if they have changed. --json prints the learning\n"
       "curve from now on as JSON lines, like curve.jsonl of pawlctl run, after the evaluations\n"
       "so far. Waits up to a minute for a scheduler that restarts. Exits with 0 when the job has\n"
       "completed and with 1 if it failed or was stopped.\n"

@@ -165,6 +165,10 @@ class FakeScheduler final : public Scheduler::Service {
         result.set_evaluation(1);
         result.set_step(status_.steps());
         result.set_auc(0.7216);
+        UserMetric& metric = *status_.add_metrics();
+        metric.set_name("val/ctr");
+        metric.set_step(40);
+        metric.set_value(0.25);
       }
       const bool time_is_up = now - running_since_ >= kRunTime;
       if (time_is_up && (Fake("scheduler-dies") || (Fake("scheduler-dies-once") && dies_))) {

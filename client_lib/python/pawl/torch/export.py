@@ -39,8 +39,8 @@ from pawl import errors, initial_values, safetensors
 from pawl.client import Client
 from pawl.torch import embedding, pooling
 from pawl.torch.lookup import LookupModule
-from pawl.torch.optimizer import lookup_modules, table_name
-from pawl.torch.state import client_of, sorted_rows, state_dict
+from pawl.torch.optimizer import all_parameters, lookup_modules, table_name
+from pawl.torch.state import client_of, sorted_rows, state_dict, wait_for_version
 
 _MODEL_FILE = "model.json"
 _DENSE_FILE = "dense.safetensors"
@@ -347,20 +347,32 @@ def _file_names(tables: list[str]) -> dict[str, str]:
     return files
 
 
-def export(model: torch.nn.Module, folder: str, *, client: Optional[Client] = None) -> None:
+def export(
+    model: torch.nn.Module,
+    folder: str,
+    *,
+    client: Optional[Client] = None,
+    consistent: bool = True,
+) -> None:
     """Writes the model as it is on the servers now, for programs without Pawl; see load_export.
 
-    Call it in one process, while nothing is trained: otherwise rows may be of different steps. The
-    largest table must fit into this process's memory, twice. The folder appears complete, or not at
-    all.
+    Call it in one process. All rows and parameters are of one step: in the loop of a SYNC job
+    without backup workers, of Job.step, before the gradients of that step; after the loop, of the
+    job's end. Other ranks wait with their next step for the rank that exports. The largest table
+    must fit into this process's memory, twice. The folder appears complete, or not at all.
 
     Args:
       model: its pawl.torch modules, parameters and buffers are written.
       folder: must not exist.
       client: default: that of the modules or of the job.
+      consistent: False: read also while ranks train and nothing makes them wait. Rows are then of
+        different steps.
 
     Raises:
       FileExistsError: the folder exists.
+      FailedPreconditionError: `consistent`, and ranks train, but the job is not SYNC or this
+        process is not its worker. A checkpoint is consistent there: `pawlctl checkpoint` and
+        `pawlctl export`.
     """
     modules = {
         path: module for path, module in model.named_modules() if isinstance(module, LookupModule)
@@ -370,6 +382,8 @@ def export(model: torch.nn.Module, folder: str, *, client: Optional[Client] = No
     if os.path.lexists(folder):
         raise FileExistsError("%s exists; name another folder, or delete it" % folder)
     client = client_of(model, client)
+    if consistent:
+        _require_one_version(client)
     partial = "%s.%s.tmp" % (os.path.abspath(folder), secrets.token_hex(8))
     os.mkdir(partial)
     try:
@@ -408,6 +422,9 @@ def export(model: torch.nn.Module, folder: str, *, client: Optional[Client] = No
             "modules": described,
             "tables": tables,
         }
+        if consistent:
+            # Ranks may have begun to train meanwhile.
+            _require_one_version(client)
         with open(os.path.join(partial, _MODEL_FILE), "w", encoding="utf-8") as file:
             json.dump(content, file, indent=2)
             file.flush()
@@ -418,6 +435,15 @@ def export(model: torch.nn.Module, folder: str, *, client: Optional[Client] = No
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
+
+
+def _require_one_version(client: Client) -> None:
+    if not wait_for_version(client):
+        raise errors.FailedPreconditionError(
+            "the job is being trained, and the model's rows would be of different steps: export in "
+            "the loop of a SYNC job or after the loop, or a checkpoint (`pawlctl checkpoint`, then "
+            "`pawlctl export`), or pass consistent=False"
+        )
 
 
 def _sync_folder(path: str) -> None:
@@ -514,7 +540,7 @@ def _read_checkpoint(
     state = {}
     # Tied parameters are one table, named after the first.
     firsts: dict[int, str] = {}
-    for name, parameter in model.named_parameters(remove_duplicate=False):
+    for name, parameter in all_parameters(model):
         if not parameter.requires_grad:
             continue
         first = firsts.setdefault(id(parameter), name)

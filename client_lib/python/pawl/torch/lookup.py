@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Callable, Iterator, Optional, Sequence
 
 import numpy as np
 import torch
@@ -207,6 +207,10 @@ class Fetch:
 
 def numpy_keys(keys: torch.Tensor) -> np.ndarray:
     """The keys on the CPU, flat, int64. Raises InvalidArgumentError for other types."""
+    if not isinstance(keys, torch.Tensor):
+        raise errors.InvalidArgumentError(
+            "keys are a %s; they must be a torch.Tensor of int64 or int32" % type(keys).__name__
+        )
     if keys.dtype not in (torch.int64, torch.int32):
         raise errors.InvalidArgumentError(
             "keys have the type %s; they must be torch.int64 or torch.int32" % keys.dtype
@@ -321,6 +325,13 @@ class LookupModule(torch.nn.Module):
             for fetch in self._recorded
             if all(rows.leaf is None or rows.leaf.grad is None for rows in fetch.rows)
         ]
+
+    def gradient_leaves(self) -> Iterator[torch.Tensor]:
+        """The rows whose gradients take_gradients would return."""
+        for fetch in self._recorded:
+            for rows in fetch.rows:
+                if rows.leaf is not None and rows.leaf.grad is not None and rows.padding_row > 0:
+                    yield rows.leaf
 
     def take_gradients(self, weight: float, element_type: str) -> list[CallPart]:
         """The gradients times the weight, of all lookups since the last call, for Session.push."""

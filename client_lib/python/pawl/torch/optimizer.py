@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import warnings
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Callable, Iterator, List, Optional, Sequence
 
 import numpy as np
 import torch
@@ -36,6 +36,14 @@ def lookup_modules(model: torch.nn.Module) -> list[LookupModule]:
     return modules
 
 
+def all_parameters(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Parameter]]:
+    """Parameters under all their names. torch 1 has no named_parameters(remove_duplicate=False)."""
+    for path, module in model.named_modules(remove_duplicate=False):
+        for name, parameter in module._parameters.items():
+            if parameter is not None:
+                yield path + "." * bool(path) + name, parameter
+
+
 def _trained_modules(model: torch.nn.Module) -> list[LookupModule]:
     modules = lookup_modules(model)
     for module in modules:
@@ -48,6 +56,34 @@ def _row_gradients(
 ) -> list[CallPart]:
     """The gradients of all lookups, in the order in which modules declare their tables."""
     return [part for module in modules for part in module.take_gradients(weight, element_type)]
+
+
+class _RecordedRows(List[torch.Tensor]):
+    """The parameters of a group: the one that torch wants, and the rows that have gradients now.
+
+    So torch's GradScaler checks and unscales the gradients of rows as those of parameters.
+    """
+
+    def __init__(self, lookups: list[LookupModule]):
+        super().__init__([torch.nn.Parameter(torch.zeros(0))])
+        self._lookups = lookups
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        yield from super().__iter__()
+        for module in self._lookups:
+            yield from module.gradient_leaves()
+
+
+def _scaling(optimizer: Any) -> tuple[bool, float]:
+    """Whether torch's GradScaler wants the gradients dropped, and the factor that unscales them.
+
+    Its step() sets these attributes of optimizers that have _step_supports_amp_scaling.
+    """
+    found_inf = getattr(optimizer, "found_inf", None)
+    scale = getattr(optimizer, "grad_scale", None)
+    # As GradScaler.unscale_ computes it. None: that has been called.
+    factor = 1.0 if scale is None else float(scale.double().reciprocal().float())
+    return found_inf is not None and bool(found_inf), factor
 
 
 # Servers take no rate of 0, which warm-ups begin with and decays end at. This one changes no weight
@@ -271,12 +307,18 @@ class Optimizer(torch.optim.Optimizer):
     Rank 0's initial values of dense parameters count. The job's first step sets them; batches begin
     with the second.
 
+    torch's GradScaler works with it: its step() unscales the gradients of parameters and rows. If
+    one of the rank's is not finite, the rank's step ends without gradients.
+
     Args:
       model: its pawl.torch modules and its parameters that require a gradient are trained.
       dense: the optimizer of the parameters; required if there are any.
       job: default: that of pawl.init.
       element_type: how gradients travel: float32, bfloat16 or float16.
     """
+
+    # For torch's GradScaler: step() is called also to skip, because the rank's step must end.
+    _step_supports_amp_scaling = True
 
     def __init__(
         self,
@@ -322,6 +364,9 @@ class Optimizer(torch.optim.Optimizer):
             self._handles.append(handles)
         self._rates = _Rates([group["lr"] for group in groups])
         super().__init__(groups, {})
+        if by_lr:
+            # Those of all tables, in one of their groups.
+            self.param_groups[-1]["params"] = _RecordedRows(self._lookups)
         self.job.add_part(self)  # type: ignore[arg-type]
 
     @property
@@ -343,10 +388,16 @@ class Optimizer(torch.optim.Optimizer):
                 loss = closure()
         job = self.job
         self._rates.check([group["lr"] for group in self.param_groups])
-        parts = _row_gradients(self._lookups, job.gradient_weight, self._element_type)
         session = job.hosted_session()
-        if self._dense is not None:
-            parts += self._dense.gradients(job.gradient_weight, self._element_type)
+        is_skipped, factor = _scaling(self)
+        parts: list[CallPart] = []
+        if is_skipped:
+            self.forget(job)
+        else:
+            weight = job.gradient_weight * factor
+            parts = _row_gradients(self._lookups, weight, self._element_type)
+            if self._dense is not None:
+                parts += self._dense.gradients(weight, self._element_type)
         job.end_step(parts)
         if self._dense is not None and job.mode == "SYNC":
             self._dense.start(session, job.next_step, reuse=True)
@@ -356,9 +407,10 @@ class Optimizer(torch.optim.Optimizer):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drops gradients of parameters and of rows that step() has not pushed."""
-        super().zero_grad(set_to_none)
+        # First: torch would take the gradients that say what was recorded for them.
         for module in self._lookups:
             module.zero_grad(set_to_none)
+        super().zero_grad(set_to_none)
 
     def follow(self, schedulers: Sequence[Any]) -> None:
         """Lets schedulers of torch set the learning rates of each step. Job.steps calls this."""
@@ -463,7 +515,11 @@ class SparseOptimizer:
       element_type: how gradients travel.
       assigns: set the rows given by from_pretrained and load_state_dict now. Exactly one of several
         processes does that, before the others train.
+
+    torch's GradScaler works with it, as with Optimizer.
     """
+
+    _step_supports_amp_scaling = True
 
     def __init__(
         self,
@@ -477,6 +533,8 @@ class SparseOptimizer:
         self._client = client
         self._element_type = element_type
         self._pushing: Optional[Future[None]] = None
+        # For GradScaler.
+        self.param_groups: list[dict[str, Any]] = [{"params": _RecordedRows(self._lookups)}]
         for module in self._lookups:
             module.use(client)
             for handle in module.handles if assigns else ():
@@ -484,7 +542,13 @@ class SparseOptimizer:
 
     def step(self) -> None:
         """Pushes the gradients since the last step(), once those of that one are applied."""
-        parts = _row_gradients(self._lookups, 1.0, self._element_type)
+        is_skipped, factor = _scaling(self)
+        parts: list[CallPart] = []
+        if is_skipped:
+            for module in self._lookups:
+                module.forget()
+        else:
+            parts = _row_gradients(self._lookups, factor, self._element_type)
         self.wait()
         self._pushing = self._client.free_running.push(parts) if parts else None
 

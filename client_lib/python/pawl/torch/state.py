@@ -23,6 +23,7 @@ from pawl.table import Table
 from pawl.torch.lookup import InitialRows, LookupModule
 from pawl.torch.optimizer import (
     SLOTS_ATTRIBUTE,
+    all_parameters,
     lookup_modules,
     table_name,
 )
@@ -39,6 +40,25 @@ def client_of(model: torch.nn.Module, client: Optional[Client]) -> Client:
         if isinstance(module, LookupModule):
             return module.client()
     return job_module.current().client
+
+
+def wait_for_version(client: Client) -> bool:
+    """Whether the job's tables have one version, which stays until this process trains on.
+
+    If this process is a worker of the job, see Job.wait_for_version. Otherwise: whether no ranks
+    train now. What clients without ranks push is not known.
+    """
+    if job_module.has_open():
+        job = job_module.current()
+        if job.client.describe()["job_id"] == client.describe()["job_id"]:
+            return job.wait_for_version()
+    status = client.status()
+    if status.get("state") in ("FINISHING", "COMPLETED"):
+        return True
+    total = int(status.get("steps_total", 0))
+    return (0 < total <= int(status.get("steps", 0))) or not any(
+        node.get("logical_workers") and not node.get("gone") for node in status.get("nodes", [])
+    )
 
 
 def sorted_rows(table: Table, slots: bool = False) -> tuple[np.ndarray, ...]:
@@ -66,8 +86,8 @@ def state_dict(
     """The model's parameters as they are on the servers now; see pawl.torch.state.
 
     Buffers, parameters that do not require a gradient, and parameters that a SparseOptimizer
-    leaves to others, are this process's own. Nothing may be trained meanwhile if the result is to
-    be the model at one step.
+    leaves to others, are this process's own. In the loop of a SYNC job, and after the loop, the
+    result is the model at one step; see export. Otherwise nothing may be trained meanwhile.
 
     Args:
       model: its pawl.torch modules may not be trained yet.
@@ -76,11 +96,12 @@ def state_dict(
       slots: the optimizers' state too.
     """
     client = client_of(model, client)
+    wait_for_version(client)
     existing = {table.name: table for table in client.tables()}
     state = {name: value.detach().clone() for name, value in model.state_dict().items()}
     # Tied parameters are one table, named after the first.
     names: dict[int, str] = {}
-    for name, parameter in model.named_parameters(remove_duplicate=False):
+    for name, parameter in all_parameters(model):
         table = existing.get(table_name(names.setdefault(id(parameter), name)))
         if not parameter.requires_grad or table is None:
             continue
@@ -143,7 +164,7 @@ def load_state_dict(
             slots[name[len(_SLOTS) :]] = value
         else:
             dense[name] = torch.as_tensor(value)
-    parameters = dict(model.named_parameters(remove_duplicate=False))
+    parameters = dict(all_parameters(model))
     if strict:
         _check_names("table", set(rows), set(handles))
         _check_names("parameter", set(dense), set(model.state_dict()))

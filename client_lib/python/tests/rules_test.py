@@ -1,0 +1,148 @@
+"""Mistakes and special cases that other systems handle badly: the manual's "Rules"."""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import textwrap
+import unittest
+
+import pawl
+
+BEGIN = """
+import gc, weakref
+import numpy as np
+import torch
+import pawl
+import pawl.torch as pt
+
+def rows(module, keys):
+    return module.handles[0].table(job.client).pull(np.arange(keys)).ravel()
+
+torch.set_num_threads(1)
+settings = pawl.JobSettings(mode="SYNC", logical_workers=RANKS, others={"partitions": 4})
+with pawl.init(job=settings) as job:
+"""
+
+
+class RulesTest(unittest.TestCase):
+    def run_program(self, body, ranks=1):
+        """Runs the body of a job in a process of its own, and returns its output."""
+        environment = {k: v for k, v in os.environ.items() if k != "PAWL_SCHEDULER"}
+        text = textwrap.dedent(body).strip("\n")
+        program = BEGIN.replace("RANKS", str(ranks)) + textwrap.indent(text, "    ")
+        ended = subprocess.run(
+            [sys.executable, "-c", program],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        self.assertEqual(ended.returncode, 0, ended.stdout)
+        return ended.stdout
+
+    def test_forgotten_steps_change_nothing_and_leak_nothing(self):
+        output = self.run_program(
+            """
+            net = pt.Embedding("t", 2, optimizer=pawl.SGD(1.0), init=pawl.Constant(0.0))
+            optimizer = pt.Optimizer(net)
+            recorded = []
+            for (keys,) in job.steps(pawl.data.Arrays(np.arange(400), batch_size=10)):
+                net(torch.from_numpy(keys)).sum().backward()
+                recorded.append(weakref.ref(net._recorded[-1]))
+                assert len(net._recorded) == 1
+            gc.collect()
+            print("alive", sum(one() is not None for one in recorded), "of", len(recorded))
+            print("sum", np.abs(rows(net, 400)).sum())
+            """
+        )
+        self.assertIn("alive 0 of 40\n", output)
+        self.assertIn("sum 0.0\n", output)
+        self.assertEqual(output.count("without the optimizer's step()"), 1, output)
+
+    def test_rank_without_keys_of_a_table_pushes_nothing_for_it(self):
+        output = self.run_program(
+            """
+            tables = [pt.EmbeddingBag(n, 1, optimizer=pawl.SGD(1.0), init=pawl.Constant(0.0))
+                      for n in ("first", "second")]
+            net = torch.nn.ModuleList(tables)
+            optimizer = pt.Optimizer(net)
+            for (keys,) in job.steps(pawl.data.Arrays(np.arange(60), batch_size=10)):
+                optimizer.zero_grad()
+                # Rank 1 has empty bags of the first table, and rank 0 no lookup of the second.
+                own = torch.zeros(5 if job.rank == 0 else 0, dtype=torch.int64)
+                result = net[0](own, torch.zeros(5, dtype=torch.int64)).sum()
+                if job.rank == 1:
+                    result = result + 2 * net[1](torch.ones(5, 1, dtype=torch.int64)).sum()
+                result.backward()
+                optimizer.step()
+            print("first", rows(net[0], 2), "second", rows(net[1], 2))
+            """,
+            ranks=2,
+        )
+        # 6 steps; the mean over the ranks of 5, and of 10.
+        self.assertIn("first [-15.   0.] second [  0. -30.]", output)
+
+    def test_workers_of_a_data_loader_may_fork(self):
+        output = self.run_program(
+            """
+            net = pt.Embedding("t", 1, optimizer=pawl.SGD(1.0), init=pawl.Constant(0.0))
+            optimizer = pt.Optimizer(net)
+            sampler = pawl.data.Sampler(40, 10, seed=1)
+            loader = torch.utils.data.DataLoader(
+                torch.arange(40), batch_sampler=sampler, num_workers=2,
+                multiprocessing_context="fork")
+            for keys in job.steps(loader):
+                optimizer.zero_grad()
+                net(keys).sum().backward()
+                optimizer.step()
+            print("rows", set(rows(net, 40).tolist()))
+
+            class Pulls(torch.utils.data.Dataset):
+                def __len__(self):
+                    return 4
+                def __getitem__(self, place):
+                    return rows(net, 1)
+
+            loader = torch.utils.data.DataLoader(
+                Pulls(), num_workers=1, multiprocessing_context="fork")
+            try:
+                next(iter(loader))
+            except Exception as error:
+                print(type(error).__name__, error)
+            """
+        )
+        self.assertIn("rows {-1.0}", output)
+        self.assertRegex(output, r"FailedPreconditionError(.|\n)*Pawl cannot be used in a process "
+                         r"made by fork\(\)")
+
+
+class ManualTest(unittest.TestCase):
+    def test_first_program_of_the_manual_trains(self):
+        manual = pathlib.Path(pawl.__file__).parents[1].joinpath("README.md").read_text("utf-8")
+        section = re.search(r"^## PyTorch$(.*?)^## ", manual, re.M | re.S).group(1)
+        block = re.search(r"(?:^    .*\n|^\n(?=    ))+", section, re.M).group(0)
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "train.py").write_text(textwrap.dedent(block), encoding="utf-8")
+            command = [sys.executable, "-m", "pawl", "run", "--servers=2", "--workers=4"]
+            ended = subprocess.run(
+                [*command, "train.py"],
+                cwd=folder,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=200,
+                check=False,
+            )
+            self.assertEqual(ended.returncode, 0, ended.stdout)
+            text = pathlib.Path(folder, "out", "train", "metrics.json").read_text("utf-8")
+            self.assertEqual(json.loads(text)["samples"], 200_000)
+
+
+if __name__ == "__main__":
+    unittest.main()
