@@ -55,6 +55,29 @@ void WaitingCalls::ForPull(const std::vector<std::shared_ptr<Replica>>& replicas
   if (call->Release()) call->Resume(absl::OkStatus());
 }
 
+void WaitingCalls::ForAllEnds(const std::vector<std::shared_ptr<Replica>>& replicas, uint64_t step,
+                              CallContext context, Resume resume) {
+  const auto must_wait = [step](Replica& replica) PAWL_REQUIRES(replica.mu) {
+    // As for pulls.
+    return replica.HasDataAsPrimary() && !replica.partition->HaveAllEnded(step);
+  };
+  bool waits = false;
+  for (const auto& replica : replicas) {
+    MutexLock lock(replica->mu);
+    waits = waits || must_wait(*replica);
+  }
+  if (!waits) return resume(absl::OkStatus());
+  const auto call = std::make_shared<WaitingCall>(std::move(context), std::move(resume));
+  if (!Register(call)) return;
+  for (const auto& replica : replicas) {
+    MutexLock lock(replica->mu);
+    if (!must_wait(*replica)) continue;
+    call->Add();
+    replica->waiting_for_ends.emplace(step, call);
+  }
+  if (call->Release()) call->Resume(absl::OkStatus());
+}
+
 void WaitingCalls::ForCommit(const std::vector<ChangeMark>& changes, CallContext context,
                              Resume resume) {
   Await(changes, std::move(context), std::move(resume),
