@@ -117,31 +117,31 @@ void DataPlane::EndStep(IncomingMessage message, CallContext context, Reply repl
       });
 }
 
+absl::Status DataPlane::CheckGivesSquares(Replica& replica, const Sender& sender,
+                                          uint64_t epoch) const {
+  PAWL_RETURN_IF_ERROR(CheckServes(replica, epoch));
+  PAWL_RETURN_IF_ERROR(CheckLease(replica));
+  return replica.partition->CheckStepSquares(sender);
+}
+
 void DataPlane::AwaitAllEnds(const RequestHeader& header, const Sender& sender,
                              std::vector<StepEnd> ends, CallContext context, Reply reply) {
-  // A replica that has moved away is found again when the call continues.
-  const auto check = [this, sender, epoch = header.epoch()](Replica& replica)
-                         PAWL_REQUIRES(replica.mu) -> absl::Status {
-    PAWL_RETURN_IF_ERROR(CheckServes(replica, epoch));
-    PAWL_RETURN_IF_ERROR(CheckLease(replica));
-    return replica.partition->CheckStepSquares(sender);
-  };
   std::vector<std::shared_ptr<Replica>> replicas;
   for (StepEnd& end : ends) {
     {
       MutexLock lock(end.replica->mu);
-      if (absl::Status status = check(*end.replica); !status.ok())
-        return Refuse(Method::kEndStep, &header, std::move(status), reply);
+      absl::Status status = CheckGivesSquares(*end.replica, sender, header.epoch());
+      if (!status.ok()) return Refuse(Method::kEndStep, &header, std::move(status), reply);
     }
     replicas.push_back(std::move(end.replica));
   }
-  auto answer = [this, header, check, replicas,
+  auto answer = [this, header, sender, replicas,
                  reply = std::move(reply)](absl::Status committed) mutable {
     EndStepResponse response;
     for (const auto& replica : replicas) {
       if (!committed.ok()) break;
       MutexLock lock(replica->mu);
-      committed = check(*replica);
+      committed = CheckGivesSquares(*replica, sender, header.epoch());
       if (committed.ok()) response.add_squares(replica->partition->StepSquares(header.step()));
     }
     if (!committed.ok()) return Refuse(Method::kEndStep, &header, std::move(committed), reply);
@@ -149,17 +149,22 @@ void DataPlane::AwaitAllEnds(const RequestHeader& header, const Sender& sender,
     reply(absl::OkStatus(), EncodeSmall(response));
   };
   // The sender then closes the step, which a new primary would refuse if it lacked an end.
-  waiting_.ForAllEnds(
-      replicas, sender.step, context,
-      [this, replicas, context, answer = std::move(answer)](absl::Status status) mutable {
-        if (!status.ok()) return answer(std::move(status));
-        std::vector<ChangeMark> ends;
-        for (const auto& replica : replicas) {
-          MutexLock lock(replica->mu);
-          if (replica->HasDataAsPrimary()) ends.push_back(MarkOf(replica));
-        }
-        waiting_.ForCommit(ends, std::move(context), std::move(answer));
-      });
+  auto await_commit = [this, header, sender, replicas, context,
+                       answer = std::move(answer)](absl::Status ended) mutable {
+    std::vector<ChangeMark> ends;
+    for (const auto& replica : replicas) {
+      if (!ended.ok()) break;
+      MutexLock lock(replica->mu);
+      ended = CheckServes(*replica, header.epoch());
+      // A partition that has moved away and back may lack an end that was not committed.
+      if (ended.ok() && !replica->partition->HaveAllEnded(sender.step))
+        ended = absl::UnavailableError("the partition has moved; ask again");
+      if (ended.ok()) ends.push_back(MarkOf(replica));
+    }
+    if (!ended.ok()) return answer(std::move(ended));
+    waiting_.ForCommit(ends, std::move(context), std::move(answer));
+  };
+  waiting_.ForAllEnds(replicas, sender.step, std::move(context), std::move(await_commit));
 }
 
 void DataPlane::TakeOver(IncomingMessage message, CallContext context, Reply reply) {

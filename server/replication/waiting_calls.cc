@@ -57,21 +57,18 @@ void WaitingCalls::ForPull(const std::vector<std::shared_ptr<Replica>>& replicas
 
 void WaitingCalls::ForAllEnds(const std::vector<std::shared_ptr<Replica>>& replicas, uint64_t step,
                               CallContext context, Resume resume) {
-  const auto must_wait = [step](Replica& replica) PAWL_REQUIRES(replica.mu) {
-    // As for pulls.
-    return replica.HasDataAsPrimary() && !replica.partition->HaveAllEnded(step);
-  };
   bool waits = false;
   for (const auto& replica : replicas) {
     MutexLock lock(replica->mu);
-    waits = waits || must_wait(*replica);
+    // As for pulls.
+    waits = waits || (replica->HasDataAsPrimary() && !replica->partition->HaveAllEnded(step));
   }
   if (!waits) return resume(absl::OkStatus());
   const auto call = std::make_shared<WaitingCall>(std::move(context), std::move(resume));
   if (!Register(call)) return;
   for (const auto& replica : replicas) {
     MutexLock lock(replica->mu);
-    if (!must_wait(*replica)) continue;
+    if (!replica->HasDataAsPrimary() || replica->partition->HaveAllEnded(step)) continue;
     call->Add();
     replica->waiting_for_ends.emplace(step, call);
   }
