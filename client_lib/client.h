@@ -337,6 +337,11 @@ class LogicalWorker : public Session {
   // Ends the step; later calls belong to the next one. The library sends the end once all pushes of
   // the step are acknowledged, and delays later calls until every server has answered it. Call it
   // once per step, even if the rank pushed nothing.
+  //
+  // With Job.clip_global_norm the step closes some time after all ranks have ended it, which is
+  // when EndStep is done: the library then closes it in the background. The rank's later pulls,
+  // pushes and ends wait for that, and so do FinishWork and ReportEvaluation; pulls of free-running
+  // sessions do not.
   std::future<absl::Status> EndStep(const CallOptions& options = {});
   virtual void EndStep(const CallOptions& options, Callback done) = 0;
 };
@@ -472,7 +477,8 @@ class Client {
       ReportEvaluationRequest request, const CallOptions& options = {});
   void ReportEvaluation(ReportEvaluationRequest request, const CallOptions& options,
                         absl::AnyInvocable<void(absl::StatusOr<ReportEvaluationResponse>)> done);
-  // `ranks`: the finished ranks; empty: all that the process hosts.
+  // `ranks`: the finished ranks; empty: all that the process hosts. Their last steps close first
+  // (LogicalWorker::EndStep), unless `progress` reports a failure.
   std::future<absl::Status> FinishWork(const WorkerProgress& progress,
                                        const CallOptions& options = {},
                                        absl::Span<const uint32_t> ranks = {});

@@ -473,6 +473,34 @@ absl::Status ValidateBatchSizeChanges(const Job& job, uint32_t logical_workers) 
   return absl::OkStatus();
 }
 
+absl::Status ValidateClipGlobalNorm(const Job& job) {
+  const float clip = job.clip_global_norm();
+  if (clip == 0) return absl::OkStatus();
+  if (!(clip > 0) || !std::isfinite(clip)) {
+    return Invalid("clip_global_norm is ", clip,
+                   "; it must be a finite number above 0, or 0 to switch it off");
+  }
+  const ConsistencyMode mode = job.consistency().mode();
+  if (mode != CONSISTENCY_MODE_UNSPECIFIED && mode != SYNC) {
+    return Invalid("clip_global_norm is ", clip, ", but consistency.mode is ",
+                   ConsistencyMode_Name(mode),
+                   ", in which gradients are applied on arrival; use SYNC, or optimizer.clip_norm "
+                   "for each row or block");
+  }
+  if (job.consistency().backup_workers() > 0) {
+    return Invalid("clip_global_norm is ", clip, ", but consistency.backup_workers is ",
+                   job.consistency().backup_workers(),
+                   ", and partitions may then sum different logical workers; leave one of both "
+                   "out");
+  }
+  if (job.dense_path() == ALLREDUCE) {
+    return Invalid("clip_global_norm is ", clip,
+                   ", but with dense_path: ALLREDUCE the servers do not get the dense gradients; "
+                   "use SERVER");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ValidateElementType(const std::string& field, ElementType type) {
   if (ElementType_IsValid(type)) return absl::OkStatus();
   return Invalid(field, " is ", static_cast<int>(type),
@@ -569,6 +597,7 @@ absl::Status ValidateJob(const Job& job, const JobValidationOptions& options) {
   PAWL_RETURN_IF_ERROR(ValidatePrecision(job.precision()));
   PAWL_RETURN_IF_ERROR(ValidateReplication(job, options.servers));
   PAWL_RETURN_IF_ERROR(ValidateConsistency(job, logical_workers));
+  PAWL_RETURN_IF_ERROR(ValidateClipGlobalNorm(job));
   if (job.optimizer().has_assign())
     return Invalid("optimizer.assign is set, which trains nothing; set another optimizer");
   if (job.sparse_optimizer().has_assign()) {

@@ -207,6 +207,21 @@ TEST(JobValidationTest, OptimizerModelAndDataMustFit) {
   EXPECT_NE(Validate(job).message().find("data is missing"), absl::string_view::npos);
 }
 
+TEST(JobValidationTest, ClipGlobalNormMustFitTheJob) {
+  EXPECT_EQ(Validate(Changed({"clip_global_norm=0.5"})), absl::OkStatus());
+  EXPECT_EQ(Validate(Changed({"clip_global_norm=0", "consistency.mode=ASYNC"})), absl::OkStatus());
+  for (const char* value : {"-1", "inf", "nan"}) {
+    ExpectRefused({absl::StrCat("clip_global_norm=", value)},
+                  absl::StrCat("clip_global_norm is ", value));
+  }
+  for (const char* other : {"consistency.mode=ASYNC", "consistency.mode=BOUNDED",
+                            "consistency.backup_workers=1", "dense_path=ALLREDUCE"}) {
+    ExpectRefused({"clip_global_norm=0.5", other}, "clip_global_norm is 0.5, but");
+    ExpectRefused({"clip_global_norm=0.5", other},
+                  std::string(other, std::string(other).find('=')));
+  }
+}
+
 TEST(JobValidationTest, ConsistencyFieldsMustFitTheMode) {
   ExpectRefused({"consistency.staleness=3"}, "use mode: BOUNDED");
   ExpectRefused({"consistency.mode=ASYNC", "consistency.backup_workers=1"}, "only SYNC");

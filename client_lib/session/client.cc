@@ -30,6 +30,31 @@ void CallScheduler(ClientCore& core, const char* method, Request request,
                               deadline, std::move(counted));
 }
 
+// The same once the steps of the ranks (empty: of all that this process hosts) have closed
+// everywhere: the scheduler acts on the parameters after them.
+template <typename Response, typename T, typename Request, typename Convert>
+void CallSchedulerAfterSteps(ClientCore& core, absl::Span<const uint32_t> ranks, const char* method,
+                             Request request, const CallOptions& options,
+                             absl::AnyInvocable<void(T)> done, Convert convert) {
+  const MonotonicTime deadline = core.Deadline(options);
+  // Counted from here on, so that the client waits for it.
+  auto both = std::make_shared<absl::AnyInvocable<void(T)>>(std::move(done));
+  Callback failed = core.Count([both](absl::Status status) {
+    if (!status.ok()) (*both)(T(std::move(status)));
+  });
+  core.step_closings().WhenClosed(
+      ranks, deadline,
+      [core = core.shared_from_this(), method, request = std::move(request), deadline, both,
+       convert, failed = std::move(failed)](absl::Status status) mutable {
+        if (status.ok()) {
+          CallScheduler<Response, T>(*core, method, std::move(request),
+                                     {.timeout = deadline - core->clock().Now()}, std::move(*both),
+                                     convert);
+        }
+        failed(std::move(status));
+      });
+}
+
 // Fills in this process's node and present incarnation.
 template <typename Request>
 void Sign(const ClientCore& core, Request& request) {
@@ -351,8 +376,9 @@ void Client::ReportEvaluation(
     ReportEvaluationRequest request, const CallOptions& options,
     absl::AnyInvocable<void(absl::StatusOr<ReportEvaluationResponse>)> done) {
   Sign(*core_, request);
-  CallScheduler<ReportEvaluationResponse, absl::StatusOr<ReportEvaluationResponse>>(
-      *core_, "ReportEvaluation", std::move(request), options, std::move(done), Whole());
+  const uint32_t ranks[] = {request.rank()};
+  CallSchedulerAfterSteps<ReportEvaluationResponse, absl::StatusOr<ReportEvaluationResponse>>(
+      *core_, ranks, "ReportEvaluation", std::move(request), options, std::move(done), Whole());
 }
 
 std::future<absl::StatusOr<ReportEvaluationResponse>> Client::ReportEvaluation(
@@ -375,8 +401,14 @@ void Client::FinishWork(const WorkerProgress& progress, const CallOptions& optio
     if (status.ok()) core->AcknowledgeMetrics(reported);
     done(std::move(status));
   };
-  CallScheduler<FinishWorkResponse, absl::Status>(*core_, "FinishWork", std::move(request), options,
-                                                  std::move(acknowledging), Nothing());
+  // A failure ends the job, whatever is open.
+  if (!progress.failure().empty()) {
+    return CallScheduler<FinishWorkResponse, absl::Status>(
+        *core_, "FinishWork", std::move(request), options, std::move(acknowledging), Nothing());
+  }
+  CallSchedulerAfterSteps<FinishWorkResponse, absl::Status>(*core_, ranks, "FinishWork",
+                                                            std::move(request), options,
+                                                            std::move(acknowledging), Nothing());
 }
 
 std::future<absl::Status> Client::FinishWork(const WorkerProgress& progress,

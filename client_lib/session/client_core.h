@@ -25,6 +25,7 @@
 #include "client_lib/session/routing.h"
 #include "client_lib/session/scheduler_calls.h"
 #include "client_lib/session/segments.h"
+#include "client_lib/session/step_calls.h"
 #include "proto/parameter.pb.h"
 #include "proto/scheduler.pb.h"
 
@@ -97,6 +98,8 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
   const ClientOptions& options() const { return options_; }
   // Whether the job's consistency mode is SYNC.
   bool is_sync() const;
+  // Job.clip_global_norm; 0 outside SYNC.
+  float clip_global_norm() const { return registration_.job().clip_global_norm(); }
   const Clock& clock() const { return clock_; }
   // The next three REQUIRE that the client has joined.
   SchedulerCalls& scheduler_calls() { return *scheduler_calls_; }
@@ -106,6 +109,7 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
   // Limits the client's calls by the bytes of their keys and values.
   FlowControl& push_flow() { return *push_flow_; }
   FlowControl& pull_flow() { return *pull_flow_; }
+  StepClosings& step_closings() { return *step_closings_; }
   SegmenterPool& segmenters() { return segmenters_; }
   SegmentCounters& segment_counters() { return segment_counters_; }
 
@@ -135,6 +139,7 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
   std::shared_ptr<SchedulerCalls> scheduler_calls_;
   std::shared_ptr<FlowControl> push_flow_;
   std::shared_ptr<FlowControl> pull_flow_;
+  std::shared_ptr<StepClosings> step_closings_;
   SegmenterPool segmenters_;
   SegmentCounters segment_counters_;
 

@@ -251,8 +251,10 @@ bool SessionImpl::PumpOne() {
     if (granted_ != nullptr) {
       granted = granted_;
     } else {
-      if (waits_for_bytes_ || ending_step_ || assigning_ != nullptr || operations_.empty())
+      if (waits_for_bytes_ || ending_step_ || closing_step_ || assigning_ != nullptr ||
+          operations_.empty()) {
         return false;
+      }
       Operation& head = operations_.front();
       if (identity_.rank && head.call().header.step() > active_step_) return false;
       const bool ends_step = head.end != nullptr;
@@ -358,11 +360,39 @@ void SessionImpl::OnPushDone(const PushCall& push, std::optional<std::list<Ahead
   if (!status.ok()) Fail(status);
 }
 
+void SessionImpl::CloseStep(uint64_t step) {
+  {
+    MutexLock lock(mu_);
+    closing_step_ = true;
+  }
+  core_->step_closings().Begin(*identity_.rank);
+  // Without a deadline of its own: the calls that wait for it have theirs, and it ends with the
+  // client at the latest.
+  pawl::CloseStep(core_->messenger(), Header(step), static_cast<uint32_t>(next_ordinal_.size()),
+                  core_->clip_global_norm(), core_->Deadline({.timeout = MonotonicDuration::max()}),
+                  core_->Count([self = shared_from_this()](const absl::Status& status) {
+                    self->OnStepClosed(status);
+                  }));
+}
+
+void SessionImpl::OnStepClosed(const absl::Status& status) {
+  if (status.ok()) {
+    MutexLock lock(mu_);
+    closing_step_ = false;
+  } else {
+    Fail(status);
+  }
+  core_->step_closings().End(*identity_.rank, status);
+  Pump();
+}
+
 void SessionImpl::OnStepEnded(uint64_t step, const absl::Status& status) {
   if (!status.ok()) {
     Fail(status);
     return;
   }
+  // Before the pushes of the next step can start.
+  if (core_->clip_global_norm() > 0) CloseStep(step);
   std::vector<WaitingPull> ready;
   {
     MutexLock lock(mu_);

@@ -24,7 +24,9 @@ namespace pawl {
 // 1. Pushes are divided into segments, numbered and given to the messenger one after another, in
 //    the order of the calls, whichever thread does it (Pump).
 // 2. For a logical worker: nothing of step s is sent before EndStep(s - 1) is done, except pulls
-//    that ask for it. EndStep(s) is sent when all pushes of step s are done.
+//    that ask for it. EndStep(s) is sent when all pushes of step s are done. With
+//    Job.clip_global_norm, no push and no end of step s is sent before step s - 1 has closed in all
+//    partitions. Its pulls are sent: each waits at its server until the step has closed there.
 // 3. While an assignment is in flight, no other operation is.
 // 4. The pushes in flight have at most kMaxSegmentsAhead segments in a partition, counted from the
 //    oldest one that is not done.
@@ -65,6 +67,13 @@ class SessionImpl final : public LogicalWorker, public std::enable_shared_from_t
   // 0 for a free-running client.
   uint32_t rank() const override { return identity_.rank.value_or(0); }
   uint64_t step() const override;
+
+  // Job.clip_global_norm: closes `step`, which the rank has ended everywhere. This follows every
+  // EndStep, whatever the caller does next: the last step has no later pull, and one that a
+  // predecessor may have left open comes first in a session after a takeover. It runs in the
+  // background, because it waits for ranks that the caller may only serve after EndStep is done.
+  // The next step's pushes and its end wait for it. REQUIRES: nothing has been sent since.
+  void CloseStep(uint64_t step);
 
   // Ends everything that waits here, and all later calls, with `why`.
   void Fail(const absl::Status& why);
@@ -118,6 +127,7 @@ class SessionImpl final : public LogicalWorker, public std::enable_shared_from_t
   void OnPushDone(const PushCall& push, std::optional<std::list<Ahead>::iterator> ahead,
                   const absl::Status& status);
   void OnStepEnded(uint64_t step, const absl::Status& status);
+  void OnStepClosed(const absl::Status& status);
   void StartPull(std::shared_ptr<PullCall> pull);
   // Sets a timer for the operation if it still waits.
   void WatchDeadline(uint64_t id);
@@ -145,6 +155,7 @@ class SessionImpl final : public LogicalWorker, public std::enable_shared_from_t
   uint64_t step_ PAWL_GUARDED_BY(mu_);
   uint64_t active_step_ PAWL_GUARDED_BY(mu_);
   bool ending_step_ PAWL_GUARDED_BY(mu_) = false;
+  bool closing_step_ PAWL_GUARDED_BY(mu_) = false;
   // The assignment that has left the queue and is not done.
   const PushCall* assigning_ PAWL_GUARDED_BY(mu_) = nullptr;
   bool pumping_ PAWL_GUARDED_BY(mu_) = false;

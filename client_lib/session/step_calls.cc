@@ -1,11 +1,14 @@
 #include "client_lib/session/step_calls.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/call.h"
 #include "client_lib/job/consistency.h"
@@ -67,6 +70,93 @@ class TakeOverCall final : public Call {
   absl::AnyInvocable<void(absl::StatusOr<std::vector<uint64_t>>)> done_;
 };
 
+class AwaitAllEndsCall final : public Call {
+ public:
+  using Done = absl::AnyInvocable<void(absl::StatusOr<std::vector<double>>)>;
+
+  AwaitAllEndsCall(const RequestHeader& header, uint32_t partitions, MonotonicTime deadline,
+                   Done done)
+      // It waits at the server like a pull of the next step: it must not take the place of the
+      // pushes and ends of other ranks, for which it waits.
+      : Call({.method = Method::kEndStep,
+              .name = "the wait for the end of the step",
+              .deadline = deadline,
+              .flow_step = header.step() + 1,
+              .may_wait = true},
+             header),
+        squares_(partitions),
+        done_(std::move(done)) {}
+
+  OutgoingMessage Encode(const Message& message, const RequestHeader& header) const override {
+    EndStepRequest request;
+    *request.mutable_header() = header;
+    for (const SegmentView& segment : message.segments) request.add_partitions(segment.partition);
+    request.set_phase(EndStepRequest::AWAIT_ALL);
+    return EncodeSmall(request);
+  }
+  absl::Status TakeAnswer(const Message& message, const IncomingMessage& answer) override {
+    EndStepResponse response;
+    PAWL_RETURN_IF_ERROR(DecodeSmall(answer.bytes, response));
+    if (response.squares_size() != static_cast<int>(message.segments.size())) {
+      return absl::InternalError(absl::StrCat("the server answered ", response.squares_size(),
+                                              " sums of squares for ", message.segments.size(),
+                                              " partitions"));
+    }
+    for (size_t i = 0; i < message.segments.size(); ++i)
+      squares_[message.segments[i].partition] = response.squares(static_cast<int>(i));
+    return absl::OkStatus();
+  }
+  void Finish(const absl::Status& status) override {
+    if (status.ok()) {
+      done_(std::move(squares_));
+    } else {
+      done_(status);
+    }
+    done_ = nullptr;
+  }
+
+ private:
+  // Indexed by partition. Only the answer to the message that names a partition writes its sum.
+  std::vector<double> squares_;
+  Done done_;
+};
+
+class CloseStepCall final : public Call {
+ public:
+  CloseStepCall(const RequestHeader& header, float scale, MonotonicTime deadline,
+                absl::AnyInvocable<void(absl::Status)> done)
+      : Call({.method = Method::kEndStep, .name = "the close of the step", .deadline = deadline},
+             header),
+        scale_(scale),
+        done_(std::move(done)) {}
+
+  OutgoingMessage Encode(const Message& message, const RequestHeader& header) const override {
+    EndStepRequest request;
+    *request.mutable_header() = header;
+    for (const SegmentView& segment : message.segments) request.add_partitions(segment.partition);
+    request.set_phase(EndStepRequest::CLOSE);
+    request.set_scale(scale_);
+    return EncodeSmall(request);
+  }
+  absl::Status TakeAnswer(const Message&, const IncomingMessage&) override {
+    return absl::OkStatus();
+  }
+  void Finish(const absl::Status& status) override {
+    done_(status);
+    done_ = nullptr;
+  }
+
+ private:
+  const float scale_;
+  absl::AnyInvocable<void(absl::Status)> done_;
+};
+
+std::vector<uint32_t> AllPartitions(uint32_t partitions) {
+  std::vector<uint32_t> all(partitions);
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
 }  // namespace
 
 EndStepCall::EndStepCall(const RequestHeader& header, MonotonicTime deadline,
@@ -102,11 +192,111 @@ void EndStepCall::Finish(const absl::Status& status) {
 void TakeOver(Messenger& messenger, const RequestHeader& header, uint32_t partitions,
               MonotonicTime deadline,
               absl::AnyInvocable<void(absl::StatusOr<std::vector<uint64_t>>)> done) {
-  std::vector<uint32_t> all(partitions);
-  std::iota(all.begin(), all.end(), 0);
   SendWithoutKeys(messenger,
                   std::make_shared<TakeOverCall>(header, partitions, deadline, std::move(done)),
-                  all);
+                  AllPartitions(partitions));
+}
+
+float ClipScale(absl::Span<const double> squares, float clip_global_norm) {
+  double sum = 0;
+  for (const double of_partition : squares) sum += of_partition;
+  const double norm = std::sqrt(sum);
+  if (!(norm > clip_global_norm)) return 1.0f;
+  // Servers refuse 0, which would turn an infinite gradient into no number.
+  return std::max(static_cast<float>(clip_global_norm / norm), std::numeric_limits<float>::min());
+}
+
+void CloseStep(Messenger& messenger, const RequestHeader& header, uint32_t partitions,
+               float clip_global_norm, MonotonicTime deadline,
+               absl::AnyInvocable<void(absl::Status)> done) {
+  SendWithoutKeys(
+      messenger,
+      std::make_shared<AwaitAllEndsCall>(
+          header, partitions, deadline,
+          [messenger = messenger.shared_from_this(), header, partitions, clip_global_norm, deadline,
+           done = std::move(done)](absl::StatusOr<std::vector<double>> squares) mutable {
+            if (!squares.ok()) return done(squares.status());
+            SendWithoutKeys(
+                *messenger,
+                std::make_shared<CloseStepCall>(header, ClipScale(*squares, clip_global_norm),
+                                                deadline, std::move(done)),
+                AllPartitions(partitions));
+          }),
+      AllPartitions(partitions));
+}
+
+void StepClosings::Begin(uint32_t rank) {
+  MutexLock lock(mu_);
+  ++closing_[rank];
+}
+
+void StepClosings::End(uint32_t rank, const absl::Status& status) {
+  const absl::Status result = absl::IsAborted(status) ? absl::OkStatus() : status;
+  std::vector<Waiter> ready;
+  {
+    MutexLock lock(mu_);
+    const auto at = closing_.find(rank);
+    const bool is_last = --at->second == 0;
+    if (is_last) closing_.erase(at);
+    for (auto it = waiters_.begin(); it != waiters_.end();) {
+      Waiter& waiter = it->second;
+      if (!waiter.ranks.contains(rank)) {
+        ++it;
+        continue;
+      }
+      if (is_last) waiter.ranks.erase(rank);
+      if (result.ok() && !waiter.ranks.empty()) {
+        ++it;
+        continue;
+      }
+      ready.push_back(std::move(waiter));
+      it = waiters_.erase(it);
+    }
+  }
+  for (Waiter& waiter : ready) {
+    if (waiter.timer.has_value()) deadlines_->Remove(*waiter.timer);
+    waiter.done(result);
+  }
+}
+
+void StepClosings::WhenClosed(absl::Span<const uint32_t> ranks, MonotonicTime deadline,
+                              absl::AnyInvocable<void(absl::Status)> done) {
+  {
+    MutexLock lock(mu_);
+    Waiter waiter;
+    if (ranks.empty()) {
+      for (const auto& [rank, count] : closing_) waiter.ranks.insert(rank);
+    } else {
+      for (const uint32_t rank : ranks) {
+        if (closing_.contains(rank)) waiter.ranks.insert(rank);
+      }
+    }
+    if (!waiter.ranks.empty()) {
+      const uint64_t id = next_id_++;
+      // Under the lock, so that the thread that takes the waiter finds the timer.
+      waiter.timer =
+          deadlines_->Add(deadline, [self = shared_from_this(), id] { self->Expire(id); });
+      waiter.done = std::move(done);
+      waiters_.emplace(id, std::move(waiter));
+      return;
+    }
+  }
+  done(absl::OkStatus());
+}
+
+void StepClosings::Expire(uint64_t id) {
+  std::optional<Waiter> expired;
+  {
+    MutexLock lock(mu_);
+    const auto it = waiters_.find(id);
+    if (it == waiters_.end()) return;
+    expired = std::move(it->second);
+    waiters_.erase(it);
+  }
+  expired->done(absl::DeadlineExceededError(absl::StrCat(
+      "the last step of logical workers ", absl::StrJoin(expired->ranks, ", "),
+      " did not close in time, because others have not ended it; `pawlctl nodes` shows absent "
+      "nodes")));
 }
 
 absl::StatusOr<Resumption> ResumptionAt(absl::Span<const uint64_t> clocks, ConsistencyMode mode) {

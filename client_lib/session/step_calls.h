@@ -1,17 +1,24 @@
-// The calls of a rank that concern all of its partitions: ending a step and taking over the rank.
+// The calls of a rank that concern all of its partitions: ending and closing a step, and taking
+// over the rank.
 #ifndef PAWL_CLIENT_LIB_SESSION_STEP_CALLS_H_
 #define PAWL_CLIENT_LIB_SESSION_STEP_CALLS_H_
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
+#include "absl/container/btree_map.h"
+#include "absl/container/btree_set.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "client_lib/base/clock.h"
+#include "client_lib/base/mutex.h"
 #include "client_lib/call.h"
+#include "client_lib/rpc/deadline_queue.h"
 #include "client_lib/session/messenger.h"
 #include "proto/parameter.pb.h"
 #include "proto/types.pb.h"
@@ -36,6 +43,55 @@ class EndStepCall final : public Call, public std::enable_shared_from_this<EndSt
  private:
   std::vector<uint64_t> segments_;
   absl::AnyInvocable<void(absl::Status)> done_;
+};
+
+// The factor of a step's gradients (Job.clip_global_norm). `squares` are those of its partitions
+// (EndStepResponse.squares), in ascending order of the partitions, in which they are added: every
+// rank computes the same bits. Above 0 and at most 1; 1 if the norm is no number, as when gradients
+// overflow.
+float ClipScale(absl::Span<const double> squares, float clip_global_norm);
+
+// Closes `header.step` in partitions 0 to `partitions` - 1 of a job with clip_global_norm. Waits
+// until all ranks have ended it, and then sends the scale of its gradients to every partition.
+// `done` gets OK once every partition has confirmed that the step is closed, under any routing.
+// REQUIRES: the rank has ended the step in every partition.
+void CloseStep(Messenger& messenger, const RequestHeader& header, uint32_t partitions,
+               float clip_global_norm, MonotonicTime deadline,
+               absl::AnyInvocable<void(absl::Status)> done);
+
+// A rank's session closes a step in the background and may be gone before that is done. What tells
+// the scheduler about the rank's steps waits for it here. Thread-safe. Owned by shared_ptr.
+class StepClosings : public std::enable_shared_from_this<StepClosings> {
+ public:
+  explicit StepClosings(std::shared_ptr<DeadlineQueue> deadlines)
+      : deadlines_(std::move(deadlines)) {}
+
+  // A session of the rank begins to close a step; and has closed it, or failed to.
+  void Begin(uint32_t rank);
+  void End(uint32_t rank, const absl::Status& status);
+
+  // Runs `done` once no step of the ranks (empty: of any rank) that is being closed now is open.
+  // ABORTED of a close counts as its end: the rank has a successor, which closes the step. Other
+  // errors become the result. DEADLINE_EXCEEDED: not in time.
+  void WhenClosed(absl::Span<const uint32_t> ranks, MonotonicTime deadline,
+                  absl::AnyInvocable<void(absl::Status)> done);
+
+ private:
+  struct Waiter {
+    absl::btree_set<uint32_t> ranks;
+    std::optional<DeadlineQueue::Id> timer;
+    absl::AnyInvocable<void(absl::Status)> done;
+  };
+
+  void Expire(uint64_t id);
+
+  const std::shared_ptr<DeadlineQueue> deadlines_;
+
+  Mutex mu_;
+  // The steps being closed, by rank. A rank that was closed and taken over again may have several.
+  absl::btree_map<uint32_t, uint32_t> closing_ PAWL_GUARDED_BY(mu_);
+  uint64_t next_id_ PAWL_GUARDED_BY(mu_) = 0;
+  absl::btree_map<uint64_t, Waiter> waiters_ PAWL_GUARDED_BY(mu_);
 };
 
 // Takes over the logical worker in partitions 0 to `partitions` - 1. `done` gets the worker's clock

@@ -1,8 +1,15 @@
 #include "client_lib/session/step_calls.h"
 
+#include <chrono>
 #include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
+#include "client_lib/base/clock.h"
+#include "client_lib/rpc/testing/in_process_transport.h"
 #include "gtest/gtest.h"
 
 namespace pawl {
@@ -36,6 +43,79 @@ TEST(ResumptionTest, OtherModesContinueAtTheLowestClock) {
     EXPECT_EQ(at->step, 4u);
     EXPECT_TRUE(at->behind.empty());
   }
+}
+
+TEST(ClipScaleTest, NormAboveTheLimitIsScaledDownToIt) {
+  EXPECT_EQ(ClipScale({9, 16}, 2.5f), 0.5f);
+  EXPECT_EQ(ClipScale({9, 16}, 5.0f), 1.0f);
+  EXPECT_EQ(ClipScale({9, 16}, 6.0f), 1.0f);
+  EXPECT_EQ(ClipScale({0, 0}, 1.0f), 1.0f);
+  EXPECT_EQ(ClipScale({9}, 1.0f), static_cast<float>(1.0 / 3.0));
+}
+
+TEST(ClipScaleTest, OverflowGivesAScaleThatServersAccept) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  EXPECT_GT(ClipScale({infinity}, 1.0f), 0.0f);
+  EXPECT_GT(ClipScale({1e300}, 1e-30f), 0.0f);
+  EXPECT_EQ(ClipScale({std::numeric_limits<double>::quiet_NaN()}, 1.0f), 1.0f);
+}
+
+class StepClosingsTest : public testing::Test {
+ protected:
+  void TearDown() override { deadlines_->Close(); }
+
+  // The result once it is there.
+  std::shared_ptr<std::optional<absl::Status>> WhenClosed(const std::vector<uint32_t>& ranks) {
+    auto result = std::make_shared<std::optional<absl::Status>>();
+    closings_->WhenClosed(ranks, Clock::Real().Now() + std::chrono::seconds(600),
+                          [result](absl::Status status) { *result = std::move(status); });
+    return result;
+  }
+
+  InProcessTransport transport_;
+  std::shared_ptr<DeadlineQueue> deadlines_ =
+      std::make_shared<DeadlineQueue>(transport_, Clock::Real());
+  std::shared_ptr<StepClosings> closings_ = std::make_shared<StepClosings>(deadlines_);
+};
+
+TEST_F(StepClosingsTest, WaitsForTheNamedRanksOnly) {
+  closings_->Begin(1);
+  closings_->Begin(2);
+  closings_->Begin(3);
+  EXPECT_EQ(*WhenClosed({4, 5}), absl::OkStatus());
+  const auto some = WhenClosed({2, 3});
+  const auto all = WhenClosed({});
+  closings_->End(2, absl::OkStatus());
+  EXPECT_FALSE(some->has_value());
+  closings_->End(3, absl::OkStatus());
+  EXPECT_EQ(*some, absl::OkStatus());
+  EXPECT_FALSE(all->has_value());
+  closings_->End(1, absl::OkStatus());
+  EXPECT_EQ(*all, absl::OkStatus());
+  EXPECT_EQ(*WhenClosed({}), absl::OkStatus());
+}
+
+// A rank that moves away and returns: the first session's close may end after the second's begins.
+TEST_F(StepClosingsTest, WaitsForAllClosesOfARank) {
+  closings_->Begin(1);
+  closings_->Begin(1);
+  const auto both = WhenClosed({1});
+  closings_->End(1, absl::AbortedError("superseded"));
+  EXPECT_FALSE(both->has_value());
+  closings_->End(1, absl::OkStatus());
+  EXPECT_EQ(*both, absl::OkStatus());
+}
+
+TEST_F(StepClosingsTest, FailureOfACloseIsTheResult) {
+  closings_->Begin(1);
+  closings_->Begin(2);
+  const auto both = WhenClosed({1, 2});
+  const auto other = WhenClosed({2});
+  closings_->End(1, absl::CancelledError("the client ends"));
+  EXPECT_EQ(*both, absl::CancelledError("the client ends"));
+  EXPECT_FALSE(other->has_value());
+  closings_->End(2, absl::AbortedError("a successor closes it"));
+  EXPECT_EQ(*other, absl::OkStatus());
 }
 
 }  // namespace

@@ -137,6 +137,7 @@ class FakeCluster::Scheduler final : public ControlChannel {
       response.mutable_job()->set_logical_workers(4);
       response.set_heartbeat_interval_ms(10);
       response.set_client(3 + earlier);
+      response.mutable_job()->set_clip_global_norm(cluster_.clip_global_norm_);
       response.set_protocol(cluster_.protocol_);
       *answer = response.SerializeAsString();
     } else if (method == "/pawl.Scheduler/GetRouting") {
@@ -346,6 +347,28 @@ RoutingTable FakeCluster::routing() const {
 void FakeCluster::SetProtocol(uint32_t protocol) {
   MutexLock lock(mu_);
   protocol_ = protocol;
+}
+
+void FakeCluster::SetClipGlobalNorm(float clip_global_norm, std::vector<double> squares) {
+  MutexLock lock(mu_);
+  clip_global_norm_ = clip_global_norm;
+  squares_ = std::move(squares);
+  holds_awaits_ = true;
+}
+
+void FakeCluster::ReleaseAwaits() {
+  std::vector<absl::AnyInvocable<void()>> ready;
+  {
+    MutexLock lock(mu_);
+    holds_awaits_ = false;
+    ready.swap(held_awaits_);
+  }
+  for (auto& answer : ready) answer();
+}
+
+size_t FakeCluster::held_awaits() const {
+  MutexLock lock(mu_);
+  return held_awaits_.size();
 }
 
 void FakeCluster::FailJob(const std::string& failure) {
@@ -603,6 +626,8 @@ void FakeCluster::Handle(const std::string& server, Method method, IncomingMessa
       event.header = end.header();
       event.partitions.assign(end.partitions().begin(), end.partitions().end());
       event.segment_counts.assign(end.segments().begin(), end.segments().end());
+      event.phase = end.phase();
+      event.scale = end.scale();
       if (status.ok()) status = CheckHeader(server, end.header(), event.partitions);
       const uint32_t rank = end.header().logical_worker();
       const uint64_t step = end.header().step();
@@ -613,11 +638,24 @@ void FakeCluster::Handle(const std::string& server, Method method, IncomingMessa
         if (there != event.segment_counts[i])
           status = absl::FailedPreconditionError("segments are missing");
       }
+      EndStepResponse response;
       for (size_t i = 0; i < event.partitions.size() && status.ok(); ++i) {
         uint64_t& clock = clocks_[{rank, event.partitions[i]}];
-        clock = std::max(clock, step + 1);
+        if (event.phase == EndStepRequest::END) {
+          clock = std::max(clock, step + 1);
+        } else if (clock <= step) {
+          status = absl::FailedPreconditionError("the rank has not ended the step");
+        }
+        if (event.phase == EndStepRequest::AWAIT_ALL)
+          response.add_squares(squares_[event.partitions[i]]);
       }
-      answer = Serialize(EndStepResponse());
+      answer = Serialize(response);
+      if (status.ok() && event.phase == EndStepRequest::AWAIT_ALL && holds_awaits_) {
+        events_.push_back(std::move(event));
+        auto kept_reply = std::make_shared<RequestHandler::Reply>(std::move(reply));
+        held_awaits_.push_back([kept_reply, answer] { (*kept_reply)(absl::OkStatus(), answer); });
+        return;
+      }
     }
     if (status.ok()) {
       events_.push_back(std::move(event));

@@ -50,6 +50,9 @@ class FakeCluster {
     // EndStep, TakeOver and Scan.
     std::vector<uint32_t> partitions;
     std::vector<uint64_t> segment_counts;
+    // EndStep.
+    EndStepRequest::Phase phase = EndStepRequest::END;
+    float scale = 0;
   };
   // Called before the server handles a request. A status that is not OK becomes the answer.
   using Intercept = std::function<absl::Status(const std::string& server, Method method)>;
@@ -65,6 +68,8 @@ class FakeCluster {
   void Hold(Method method);
   void Release(Method method);
   size_t held(Method method) const;
+  // The number of AWAIT_ALL requests that wait for ReleaseAwaits.
+  size_t held_awaits() const;
   // The largest number of bytes of values held at one time, sent or requested.
   size_t max_bytes_held() const;
 
@@ -82,6 +87,10 @@ class FakeCluster {
   void FailJob(const std::string& failure);
   // What registrations answer; by default the newest.
   void SetProtocol(uint32_t protocol);
+  // Job.clip_global_norm, for later registrations. `squares` are those of every step, by partition.
+  // Until ReleaseAwaits no server answers AWAIT_ALL.
+  void SetClipGlobalNorm(float clip_global_norm, std::vector<double> squares);
+  void ReleaseAwaits();
   // The scheduler answers nothing while it is down.
   void SetSchedulerDown(bool down);
   // The scheduler forgets all nodes registered so far.
@@ -159,6 +168,10 @@ class FakeCluster {
   JobState job_state_ PAWL_GUARDED_BY(mu_) = RUNNING;
   std::string failure_ PAWL_GUARDED_BY(mu_);
   uint32_t protocol_ PAWL_GUARDED_BY(mu_) = kNewestProtocol;
+  float clip_global_norm_ PAWL_GUARDED_BY(mu_) = 0;
+  std::vector<double> squares_ PAWL_GUARDED_BY(mu_);
+  bool holds_awaits_ PAWL_GUARDED_BY(mu_) = false;
+  std::vector<absl::AnyInvocable<void()>> held_awaits_ PAWL_GUARDED_BY(mu_);
   uint64_t heartbeats_ PAWL_GUARDED_BY(mu_) = 0;
   std::vector<UserMetric> metrics_ PAWL_GUARDED_BY(mu_);
   bool goodbye_ PAWL_GUARDED_BY(mu_) = false;

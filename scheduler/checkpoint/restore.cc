@@ -136,6 +136,7 @@ absl::Status CheckFits(const Job& job, const CheckpointManifest& manifest) {
   if (job.evaluation().only()) return absl::OkStatus();
   PAWL_RETURN_IF_ERROR(same("batch_size", job.batch_size(), then.batch_size()));
   PAWL_RETURN_IF_ERROR(same("batch_size_changes", BatchSizes(job), BatchSizes(then)));
+  PAWL_RETURN_IF_ERROR(same("clip_global_norm", job.clip_global_norm(), then.clip_global_norm()));
   PAWL_RETURN_IF_ERROR(same("data.keep_order", job.data().keep_order(), then.data().keep_order()));
   PAWL_RETURN_IF_ERROR(
       same("data.window_samples", job.data().window_samples(), then.data().window_samples()));

@@ -186,6 +186,7 @@ TEST_F(RestoreTest, IncompatibleJobIsRefused) {
   expect_refused("partitions", [](Job& job) { job.set_partitions(4); });
   expect_refused("logical_workers", [](Job& job) { job.set_logical_workers(5); });
   expect_refused("batch_size", [](Job& job) { job.set_batch_size(65); });
+  expect_refused("clip_global_norm", [](Job& job) { job.set_clip_global_norm(1); });
   expect_refused("consistency.mode", [](Job& job) { job.mutable_consistency()->set_mode(ASYNC); });
   expect_refused("dense_path", [](Job& job) { job.set_dense_path(ALLREDUCE); });
   EXPECT_TRUE(Fits([](Job& job) { job.set_dense_path(SERVER); }).ok()) << "SERVER is the default";

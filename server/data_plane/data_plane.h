@@ -250,6 +250,12 @@ class DataPlane final : public RequestHandler, public DurableLog::Owner, public 
   void Pull(IncomingMessage message, CallContext context, Reply reply);
   void Scan(IncomingMessage message, Reply reply);
   void EndStep(IncomingMessage message, CallContext context, Reply reply);
+  // Whether the replica answers AWAIT_ALL, perhaps later.
+  absl::Status CheckGivesSquares(Replica& replica, const Sender& sender, uint64_t epoch) const
+      PAWL_REQUIRES(replica.mu);
+  // EndStepRequest.AWAIT_ALL.
+  void AwaitAllEnds(const RequestHeader& header, const Sender& sender, std::vector<StepEnd> ends,
+                    CallContext context, Reply reply);
   void TakeOver(IncomingMessage message, CallContext context, Reply reply);
   absl::StatusOr<std::vector<StepEnd>> StepEnds(const View& view,
                                                 const EndStepRequest& request) const;

@@ -56,35 +56,54 @@ void DataPlane::EndStep(IncomingMessage message, CallContext context, Reply repl
   }
   auto ends = StepEnds(**view, request);
   absl::Status status = ends.status();
+  if (status.ok() && !EndStepRequest::Phase_IsValid(request.phase())) {
+    status = absl::InvalidArgumentError(
+        absl::StrCat("phase is ", static_cast<int>(request.phase()), ", which is unknown"));
+  }
+  if (status.ok() && request.phase() == EndStepRequest::AWAIT_ALL)
+    return AwaitAllEnds(header, sender, *std::move(ends), std::move(context), std::move(reply));
+  std::optional<float> close_scale;
+  if (request.phase() == EndStepRequest::CLOSE) close_scale = request.scale();
   if (status.ok()) status = CheckLogHasRoom(message.bytes.size());
-  bool closes_step = false;
+  bool visits_gradients = false;
   if (status.ok()) {
     for (const StepEnd& end : *ends) {
       MutexLock lock(end.replica->mu);
       status = CheckTakesChanges(*end.replica, header.epoch());
-      if (status.ok()) status = end.replica->partition->CheckEndStep(sender, end.segments);
       if (!status.ok()) break;
-      closes_step = closes_step || end.replica->partition->WouldCloseStep(sender);
+      const Partition& partition = *end.replica->partition;
+      status = close_scale.has_value() ? partition.CheckCloseStep(sender, *close_scale)
+                                       : partition.CheckEndStep(sender, end.segments);
+      if (!status.ok()) break;
+      visits_gradients =
+          visits_gradients || (close_scale.has_value() ? sender.step == partition.version()
+                                                       : partition.WouldCompleteStep(sender));
     }
   }
   if (!status.ok()) return Refuse(Method::kEndStep, &header, std::move(status), reply);
   const size_t partitions = ends->size();
-  // Only the last logical worker's end is expensive: it applies all gradients of the step.
+  // Only the last logical worker's end and the first close are expensive: they visit all gradients
+  // of the step.
   ChangeMany(
-      closes_step ? options_.helpers : nullptr, partitions,
-      [this, sender, epoch = header.epoch(), ends = *std::move(ends)](
+      visits_gradients ? options_.helpers : nullptr, partitions,
+      [this, sender, close_scale, epoch = header.epoch(), ends = *std::move(ends)](
           size_t i, Changes& changes) -> absl::Status {
         const StepEnd& end = ends[i];
         ChangeView change;
         change.kind = ChangeView::Kind::kEndStep;
         change.sender = sender;
-        change.segments = end.segments;
+        change.close_scale = close_scale;
+        if (!close_scale.has_value()) change.segments = end.segments;
         MutexLock lock(end.replica->mu);
         PAWL_RETURN_IF_ERROR(CheckTakesChanges(*end.replica, epoch));
         const uint64_t clock = end.replica->partition->clock(sender.number);
         const absl::Status status = Change(
             end.replica, change, {},
-            [&](Partition& partition) { return partition.EndStep(sender, end.segments); }, changes);
+            [&](Partition& partition) {
+              return close_scale.has_value() ? partition.CloseStep(sender, *close_scale)
+                                             : partition.EndStep(sender, end.segments);
+            },
+            changes);
         if (end.replica->partition->clock(sender.number) > clock)
           end.replica->pull_marks.OnStepEnded();
         return status;
@@ -96,6 +115,56 @@ void DataPlane::EndStep(IncomingMessage message, CallContext context, Reply repl
         response.set_partitions(static_cast<uint32_t>(partitions));
         reply(absl::OkStatus(), EncodeSmall(response));
       });
+}
+
+absl::Status DataPlane::CheckGivesSquares(Replica& replica, const Sender& sender,
+                                          uint64_t epoch) const {
+  PAWL_RETURN_IF_ERROR(CheckServes(replica, epoch));
+  PAWL_RETURN_IF_ERROR(CheckLease(replica));
+  return replica.partition->CheckStepSquares(sender);
+}
+
+void DataPlane::AwaitAllEnds(const RequestHeader& header, const Sender& sender,
+                             std::vector<StepEnd> ends, CallContext context, Reply reply) {
+  std::vector<std::shared_ptr<Replica>> replicas;
+  for (StepEnd& end : ends) {
+    {
+      MutexLock lock(end.replica->mu);
+      absl::Status status = CheckGivesSquares(*end.replica, sender, header.epoch());
+      if (!status.ok()) return Refuse(Method::kEndStep, &header, std::move(status), reply);
+    }
+    replicas.push_back(std::move(end.replica));
+  }
+  auto answer = [this, header, sender, replicas,
+                 reply = std::move(reply)](absl::Status committed) mutable {
+    EndStepResponse response;
+    for (const auto& replica : replicas) {
+      if (!committed.ok()) break;
+      MutexLock lock(replica->mu);
+      committed = CheckGivesSquares(*replica, sender, header.epoch());
+      if (committed.ok()) response.add_squares(replica->partition->StepSquares(header.step()));
+    }
+    if (!committed.ok()) return Refuse(Method::kEndStep, &header, std::move(committed), reply);
+    response.set_partitions(static_cast<uint32_t>(replicas.size()));
+    reply(absl::OkStatus(), EncodeSmall(response));
+  };
+  // The sender then closes the step, which a new primary would refuse if it lacked an end.
+  auto await_commit = [this, header, sender, replicas, context,
+                       answer = std::move(answer)](absl::Status ended) mutable {
+    std::vector<ChangeMark> ends;
+    for (const auto& replica : replicas) {
+      if (!ended.ok()) break;
+      MutexLock lock(replica->mu);
+      ended = CheckServes(*replica, header.epoch());
+      // A partition that has moved away and back may lack an end that was not committed.
+      if (ended.ok() && !replica->partition->HaveAllEnded(sender.step))
+        ended = absl::UnavailableError("the partition has moved; ask again");
+      if (ended.ok()) ends.push_back(MarkOf(replica));
+    }
+    if (!ended.ok()) return answer(std::move(ended));
+    waiting_.ForCommit(ends, std::move(context), std::move(answer));
+  };
+  waiting_.ForAllEnds(replicas, sender.step, std::move(context), std::move(await_commit));
 }
 
 void DataPlane::TakeOver(IncomingMessage message, CallContext context, Reply reply) {

@@ -40,8 +40,9 @@ constexpr uint64_t kSteps = 4;
 // A server with all partitions, primary or backup of each.
 struct Server {
   explicit Server(size_t threads, bool is_primary = true, std::function<void()> appended = nullptr,
-                  const Clock& clock = Clock::Real(), bool is_durable = true)
-      : plane(WithHelp(&helpers), clock), helpers(threads) {
+                  const Clock& clock = Clock::Real(), bool is_durable = true,
+                  float clip_global_norm = 0)
+      : clips(clip_global_norm > 0), plane(WithHelp(&helpers), clock), helpers(threads) {
     log.on_append = std::move(appended);
     plane.SetLog(log);
     RegisterResponse registration;
@@ -50,6 +51,7 @@ struct Server {
     registration.set_incarnation(1);
     registration.set_lease_ms(1000);
     *registration.mutable_job() = ServerJob(SYNC, kPartitions, kRanks);
+    registration.mutable_job()->set_clip_global_norm(clip_global_norm);
     plane.Begin(registration);
     RoutingTable routing = TwoServers(kJobId, 1);
     for (uint32_t p = 0; p < kPartitions; ++p) {
@@ -174,6 +176,17 @@ struct Server {
       const absl::Status ended = Send(Method::kEndStep, End(rank, step));
       ASSERT_TRUE(ended.ok()) << ended;
     }
+    if (!clips) return;
+    const absl::Status closed = Send(Method::kEndStep, Close(0, step));
+    ASSERT_TRUE(closed.ok()) << closed;
+  }
+
+  EndStepRequest Close(uint32_t rank, uint64_t step) {
+    EndStepRequest request = End(rank, step);
+    request.clear_segments();
+    request.set_phase(EndStepRequest::CLOSE);
+    request.set_scale(0.25f);
+    return request;
   }
 
   // The digests of the table's parts with all counters that a step changes, and of all state.
@@ -191,6 +204,7 @@ struct Server {
     return fingerprint.SerializeAsString();
   }
 
+  const bool clips;
   FakeDurableLog log;
   DataPlane plane;
   // Destroyed first: its threads work on the data plane.
@@ -209,9 +223,25 @@ void TrainAll(Server& server) {
   }
 }
 
-TEST(DataPlaneSteps, HelpersDoNotChangeTheResult) {
-  Server alone(0);
-  Server helped(4);
+// Without and with clip_global_norm.
+class DataPlaneSteps : public testing::TestWithParam<float> {
+ protected:
+  static std::unique_ptr<Server> Start(size_t threads, bool is_primary = true) {
+    return std::make_unique<Server>(threads, is_primary, nullptr, Clock::Real(),
+                                    /*is_durable=*/true, GetParam());
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(ClipGlobalNorm, DataPlaneSteps, testing::Values(0.0f, 1.0f),
+                         [](const testing::TestParamInfo<float>& info) {
+                           return info.param > 0 ? "clip" : "none";
+                         });
+
+TEST_P(DataPlaneSteps, HelpersDoNotChangeTheResult) {
+  const std::unique_ptr<Server> unhelped = Start(0);
+  const std::unique_ptr<Server> with_help = Start(4);
+  Server& alone = *unhelped;
+  Server& helped = *with_help;
   for (Server* server : {&alone, &helped}) TrainAll(*server);
   EXPECT_EQ(helped.Digests(), alone.Digests());
   for (Server* server : {&alone, &helped}) {
@@ -234,22 +264,23 @@ ReplicateRequest Changes(const std::vector<std::string>& entries, size_t begin, 
   return changes;
 }
 
-TEST(DataPlaneSteps, BackupWithHelpersEqualsItsPrimary) {
-  Server primary(4);
+TEST_P(DataPlaneSteps, BackupWithHelpersEqualsItsPrimary) {
+  const std::unique_ptr<Server> server = Start(4);
+  Server& primary = *server;
   TrainAll(primary);
   const std::vector<std::string> entries = primary.log.entries();
   const ReplicateRequest changes = Changes(entries, 0, entries.size());
   for (const size_t threads : {0, 4}) {
-    Server backup(threads, /*is_primary=*/false);
-    const absl::Status taken = backup.Send(Method::kReplicate, changes);
+    const std::unique_ptr<Server> backup = Start(threads, /*is_primary=*/false);
+    const absl::Status taken = backup->Send(Method::kReplicate, changes);
     ASSERT_TRUE(taken.ok()) << taken;
-    EXPECT_EQ(backup.Fingerprints(), primary.Fingerprints());
+    EXPECT_EQ(backup->Fingerprints(), primary.Fingerprints());
   }
 }
 
 // In a closing step, each thread waits in its first partition until another thread has reached its
 // own.
-TEST(DataPlaneSteps, OnlyTheClosingEndUsesHelpers) {
+TEST(DataPlaneHelpers, OnlyTheClosingEndUsesHelpers) {
   std::atomic<bool> watches{false};
   Mutex mu;
   std::set<std::thread::id> threads;
@@ -302,7 +333,7 @@ struct Together {
   }
 };
 
-TEST(DataPlaneSteps, BackupUsesHelpersOnlyForTheClosingEnd) {
+TEST(DataPlaneHelpers, BackupUsesHelpersOnlyForTheClosingEnd) {
   Server primary(0);
   primary.CreateTable();
   for (uint32_t rank = 0; rank < kRanks; ++rank) primary.Push(rank, 0);
@@ -338,7 +369,7 @@ TEST(DataPlaneSteps, BackupUsesHelpersOnlyForTheClosingEnd) {
 }
 
 // Together the ends close the step, although no single one does.
-TEST(DataPlaneSteps, BackupUsesHelpersForEndsInOneMessage) {
+TEST(DataPlaneHelpers, BackupUsesHelpersForEndsInOneMessage) {
   Server primary(0);
   primary.CreateTable();
   primary.Step(0);
@@ -351,7 +382,7 @@ TEST(DataPlaneSteps, BackupUsesHelpersForEndsInOneMessage) {
   EXPECT_EQ(backup.Fingerprints(), primary.Fingerprints());
 }
 
-TEST(DataPlaneSteps, DeadlineForFollowersExcludesTheWork) {
+TEST(DataPlaneHelpers, DeadlineForFollowersExcludesTheWork) {
   SimulatedClock clock;
   Server server(
       0, /*is_primary=*/true, [&] { clock.Advance(std::chrono::seconds(1)); }, clock,
@@ -368,7 +399,7 @@ TEST(DataPlaneSteps, DeadlineForFollowersExcludesTheWork) {
 }
 
 // Calls that wait for one partition do not wait for the others.
-TEST(DataPlaneSteps, PullResumesOnceItsPartitionsHaveClosed) {
+TEST(DataPlaneHelpers, PullResumesOnceItsPartitionsHaveClosed) {
   std::atomic<uint32_t> closed{0};
   std::atomic<bool> counts{false};
   Server server(0, /*is_primary=*/true, [&] { closed += counts; });
@@ -400,7 +431,7 @@ TEST(DataPlaneSteps, PullResumesOnceItsPartitionsHaveClosed) {
 }
 
 // Close waits for no call, and every call is answered.
-TEST(DataPlaneSteps, ServerMayCloseDuringAStepClose) {
+TEST(DataPlaneHelpers, ServerMayCloseDuringAStepClose) {
   Server server(4);
   server.CreateTable();
   for (uint32_t rank = 0; rank < kRanks; ++rank) server.Push(rank, 0);
@@ -411,6 +442,62 @@ TEST(DataPlaneSteps, ServerMayCloseDuringAStepClose) {
   const absl::Status ended = server.Send(Method::kEndStep, server.End(kRanks - 1, 0));
   EXPECT_TRUE(ended.ok() || absl::IsUnavailable(ended)) << ended;
   closer.join();
+}
+
+// Otherwise the step could be closed with an end that a new primary lacks, and the close refused.
+TEST(DataPlaneHelpers, SquaresAreAnsweredOnceAllEndsAreDurable) {
+  Server server(0, /*is_primary=*/true, nullptr, Clock::Real(), /*is_durable=*/false,
+                /*clip_global_norm=*/1);
+  std::vector<std::shared_ptr<Server::Outcome>> outcomes;
+  const auto begin = [&](const EndStepRequest& request) {
+    outcomes.push_back(std::make_shared<Server::Outcome>());
+    server.Begin(Method::kEndStep, request, outcomes.back());
+  };
+  for (uint32_t rank = 0; rank < kRanks; ++rank) {
+    EndStepRequest end = server.End(rank, 0);
+    end.clear_segments();
+    begin(end);
+  }
+  EndStepRequest await = server.Close(0, 0);
+  await.set_phase(EndStepRequest::AWAIT_ALL);
+  begin(await);
+  for (const auto& outcome : outcomes) EXPECT_FALSE(outcome->there());
+  server.MakeAllDurable();
+  for (const auto& outcome : outcomes) {
+    const absl::Status status = outcome->Wait();
+    EXPECT_TRUE(status.ok()) << status;
+  }
+}
+
+TEST(DataPlaneHelpers, FirstCloseUsesHelpers) {
+  Mutex mu;
+  std::set<std::thread::id> threads;
+  std::atomic<size_t> wanted{1};
+  const auto appended = [&] {
+    {
+      MutexLock lock(mu);
+      threads.insert(std::this_thread::get_id());
+    }
+    EXPECT_TRUE(Eventually([&] {
+      MutexLock lock(mu);
+      return threads.size() >= wanted;
+    }));
+  };
+  Server server(2, /*is_primary=*/true, appended, Clock::Real(), /*is_durable=*/true,
+                /*clip_global_norm=*/1);
+  server.CreateTable();
+  for (uint32_t rank = 0; rank < kRanks; ++rank) {
+    server.Push(rank, 0);
+    ASSERT_TRUE(server.Send(Method::kEndStep, server.End(rank, 0)).ok());
+  }
+  {
+    MutexLock lock(mu);
+    threads.clear();
+  }
+  wanted = 3;
+  ASSERT_TRUE(server.Send(Method::kEndStep, server.Close(1, 0)).ok());
+  MutexLock lock(mu);
+  EXPECT_EQ(threads.size(), 3u);
 }
 
 }  // namespace

@@ -48,6 +48,7 @@ absl::Status Apply(const ChangeView& change, const std::shared_ptr<const void>& 
           .status();
     }
     case ChangeView::Kind::kEndStep:
+      if (change.close_scale.has_value()) return partition.CloseStep(sender, *change.close_scale);
       return partition.EndStep(sender, change.segments);
     case ChangeView::Kind::kTakeOver:
       return partition.TakeOver(sender.number, sender.incarnation).status();

@@ -46,6 +46,10 @@ std::string SmallChange(const ChangeView& change) {
       *message.mutable_header() = HeaderOf(change.sender);
       message.add_partitions(change.partition);
       if (change.segments.has_value()) message.add_segments(*change.segments);
+      if (change.close_scale.has_value()) {
+        message.set_phase(EndStepRequest::CLOSE);
+        message.set_scale(*change.close_scale);
+      }
       return message.SerializeAsString();
     }
     case ChangeView::Kind::kTakeOver: {
@@ -112,6 +116,11 @@ absl::Status ReadChange(const ByteView& bytes, ChangeView& change) {
       PAWL_RETURN_IF_ERROR(DecodeSmall(bytes, message));
       if (message.segments_size() > 1) return Malformed("LogEntry.end_step");
       if (message.segments_size() == 1) change.segments = message.segments(0);
+      if (message.phase() == EndStepRequest::CLOSE) {
+        change.close_scale = message.scale();
+      } else if (message.phase() != EndStepRequest::END) {
+        return Malformed("LogEntry.end_step.phase");
+      }
       change.sender = SenderOf(message.header());
       return RequireRank(change.sender, "LogEntry.end_step.header");
     }

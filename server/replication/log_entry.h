@@ -47,6 +47,8 @@ struct ChangeView {
   SegmentView segment;
   // kEndStep: the number of segments pushed in the step, if the sender knew it.
   std::optional<uint64_t> segments;
+  // kEndStep: set if the change closes the step (EndStepRequest.CLOSE).
+  std::optional<float> close_scale;
   // kTableCreated.
   TableSpec table;
   // kBestKept.

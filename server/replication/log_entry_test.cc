@@ -75,6 +75,10 @@ TEST(LogEntryTest, EveryChangeIsDecodedAsEncoded) {
     if (kind == ChangeView::Kind::kBestKept) change.step = 3;
     changes.push_back(change);
   }
+  changes.push_back(changes[2]);
+  ASSERT_EQ(changes.back().kind, ChangeView::Kind::kEndStep);
+  changes.back().segments.reset();
+  changes.back().close_scale = 0.25f;
   for (const ChangeView& change : changes) {
     const OutgoingMessage message = EncodeLogEntry(change, nullptr);
     const auto back = DecodeLogEntry(message.bytes);
@@ -84,6 +88,7 @@ TEST(LogEntryTest, EveryChangeIsDecodedAsEncoded) {
     EXPECT_EQ(back->partition, change.partition);
     EXPECT_EQ(back->sender, change.sender);
     EXPECT_EQ(back->segments, change.segments);
+    EXPECT_EQ(back->close_scale, change.close_scale);
     EXPECT_EQ(back->table.name(), change.table.name());
     EXPECT_EQ(back->step, change.step);
     EXPECT_EQ(Bytes(back->segment.values), Bytes(change.segment.values));

@@ -193,6 +193,10 @@ void Replica::TakeReady(std::vector<std::shared_ptr<WaitingCall>>& ready) {
   while (step != waiting_for_step.end() && partition->CanPull(step->first))
     ready.push_back(std::move((step++)->second));
   waiting_for_step.erase(waiting_for_step.begin(), step);
+  auto ended = waiting_for_ends.begin();
+  while (ended != waiting_for_ends.end() && partition->HaveAllEnded(ended->first))
+    ready.push_back(std::move((ended++)->second));
+  waiting_for_ends.erase(waiting_for_ends.begin(), ended);
   for (auto own = waiting_for_own_step.begin(); own != waiting_for_own_step.end();) {
     const auto& [rank, own_step] = own->first;
     if (!partition->HasOwnSteps(rank, own_step)) {
@@ -211,9 +215,11 @@ void Replica::TakeReady(std::vector<std::shared_ptr<WaitingCall>>& ready) {
 
 void Replica::TakeAll(std::vector<std::shared_ptr<WaitingCall>>& all) {
   for (auto& [step, call] : waiting_for_step) all.push_back(std::move(call));
+  for (auto& [step, call] : waiting_for_ends) all.push_back(std::move(call));
   for (auto& [rank_and_step, call] : waiting_for_own_step) all.push_back(std::move(call));
   for (auto& [log_index, call] : waiting_for_commit) all.push_back(std::move(call));
   waiting_for_step.clear();
+  waiting_for_ends.clear();
   waiting_for_own_step.clear();
   waiting_for_commit.clear();
 }
@@ -224,6 +230,7 @@ void Replica::DropFinished() {
       it = it->second->finished() ? waiting.erase(it) : std::next(it);
   };
   drop(waiting_for_step);
+  drop(waiting_for_ends);
   drop(waiting_for_own_step);
   drop(waiting_for_commit);
 }

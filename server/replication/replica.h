@@ -115,6 +115,8 @@ struct Replica {
 
   // By the step they wait for (Partition::CanPull).
   absl::btree_multimap<uint64_t, std::shared_ptr<WaitingCall>> waiting_for_step PAWL_GUARDED_BY(mu);
+  // Calls that wait until all ranks have ended a step (Partition::HaveAllEnded), by the step.
+  absl::btree_multimap<uint64_t, std::shared_ptr<WaitingCall>> waiting_for_ends PAWL_GUARDED_BY(mu);
   // Pulls that wait for the end of their rank's previous step (Partition::HasOwnSteps), by rank and
   // step; at most a few for each rank.
   absl::btree_multimap<std::pair<uint32_t, uint64_t>, std::shared_ptr<WaitingCall>>
@@ -187,7 +189,8 @@ struct Replica {
 
   ReplicaFigures Figures() PAWL_REQUIRES(mu);
 
-  // Moves the calls whose step can be pulled now, or whose change is committed, to `ready`.
+  // Moves the calls whose step can be pulled now or has been ended by all, or whose change is
+  // committed, to `ready`.
   void TakeReady(std::vector<std::shared_ptr<WaitingCall>>& ready) PAWL_REQUIRES(mu);
 
   // Moves all waiting calls to `all`: their condition will not be met here.

@@ -149,9 +149,11 @@ bool ReplicaReceiver::MayTouchAllRows(const Received& received) const {
   if (std::any_of(received.changes.begin(), received.changes.end(), copies)) return true;
   const auto view = replica_map_.view();
   for (const PartitionChanges& part : received.by_partition) {
+    const auto closes_step = [&](size_t k) { return received.changes[k].close_scale.has_value(); };
     const auto ends_step = [&](size_t k) {
-      return received.changes[k].kind == ChangeView::Kind::kEndStep;
+      return received.changes[k].kind == ChangeView::Kind::kEndStep && !closes_step(k);
     };
+    if (std::any_of(part.changes.begin(), part.changes.end(), closes_step)) return true;
     if (std::none_of(part.changes.begin(), part.changes.end(), ends_step)) continue;
     if (view->Find(part.partition) == nullptr) continue;
     const std::shared_ptr<Replica>& replica = view->replicas[part.partition];
@@ -162,7 +164,7 @@ bool ReplicaReceiver::MayTouchAllRows(const Received& received) const {
       return ends_step(k) && received.changes[k].index > taken;
     });
     // A step mostly ends in all partitions: the first partition with an end stands for the others.
-    return replica->partition->WouldCloseStep(ends);
+    return replica->partition->WouldCompleteStep(ends);
   }
   return false;
 }

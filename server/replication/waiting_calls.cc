@@ -55,6 +55,26 @@ void WaitingCalls::ForPull(const std::vector<std::shared_ptr<Replica>>& replicas
   if (call->Release()) call->Resume(absl::OkStatus());
 }
 
+void WaitingCalls::ForAllEnds(const std::vector<std::shared_ptr<Replica>>& replicas, uint64_t step,
+                              CallContext context, Resume resume) {
+  bool waits = false;
+  for (const auto& replica : replicas) {
+    MutexLock lock(replica->mu);
+    // As for pulls.
+    waits = waits || (replica->HasDataAsPrimary() && !replica->partition->HaveAllEnded(step));
+  }
+  if (!waits) return resume(absl::OkStatus());
+  const auto call = std::make_shared<WaitingCall>(std::move(context), std::move(resume));
+  if (!Register(call)) return;
+  for (const auto& replica : replicas) {
+    MutexLock lock(replica->mu);
+    if (!replica->HasDataAsPrimary() || replica->partition->HaveAllEnded(step)) continue;
+    call->Add();
+    replica->waiting_for_ends.emplace(step, call);
+  }
+  if (call->Release()) call->Resume(absl::OkStatus());
+}
+
 void WaitingCalls::ForCommit(const std::vector<ChangeMark>& changes, CallContext context,
                              Resume resume) {
   Await(changes, std::move(context), std::move(resume),

@@ -86,6 +86,9 @@ class WaitingCalls {
   // (Consistency.read_my_writes).
   void ForPull(const std::vector<std::shared_ptr<Replica>>& replicas, std::optional<uint32_t> rank,
                uint64_t step, CallContext context, Resume resume);
+  // The same once all ranks have ended `step` (Partition::HaveAllEnded).
+  void ForAllEnds(const std::vector<std::shared_ptr<Replica>>& replicas, uint64_t step,
+                  CallContext context, Resume resume);
   // The same once all changes of primaries are committed.
   void ForCommit(const std::vector<ChangeMark>& changes, CallContext context, Resume resume);
   // The same once all changes of backups and learners are durable here. Replicas whose role has

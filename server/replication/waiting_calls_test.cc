@@ -73,6 +73,11 @@ class WaitingCallsTest : public testing::Test {
     calls_.ForStep(Replicas(), step, std::move(context), std::move(resume));
     return answer;
   }
+  Answer ForAllEnds(uint64_t step, milliseconds patience = milliseconds(1000)) {
+    auto [answer, resume] = NewAnswer();
+    calls_.ForAllEnds(Replicas(), step, Context(patience), std::move(resume));
+    return answer;
+  }
   // A change that partition 0 does not have yet.
   ChangeMark NextChange() const {
     const std::shared_ptr<Replica> replica = Replicas()[0];
@@ -108,7 +113,8 @@ class WaitingCallsTest : public testing::Test {
     size_t kept = 0;
     for (const auto& replica : Replicas()) {
       MutexLock lock(replica->mu);
-      kept += replica->waiting_for_step.size() + replica->waiting_for_commit.size();
+      kept += replica->waiting_for_step.size() + replica->waiting_for_ends.size() +
+              replica->waiting_for_commit.size();
     }
     return kept;
   }
@@ -218,6 +224,28 @@ TEST_F(WaitingCallsTest, CallForMovedPartitionGetsTheRouting) {
     ASSERT_TRUE(payload.has_value() && routing.ParseFromString(std::string(*payload)));
     EXPECT_EQ(routing.epoch(), 2u);
   }
+}
+
+TEST_F(WaitingCallsTest, CallForTheEndsOfAStepWaitsForThem) {
+  const Answer first = ForAllEnds(0);
+  const Answer second = ForAllEnds(1, milliseconds(10));
+  EXPECT_EQ(KeptByReplicas(), 2 * kPartitions);
+  EXPECT_EQ(calls_.Count(), kMaxCalls);
+  EXPECT_EQ((**ForAllEnds(1)).code(), absl::StatusCode::kResourceExhausted);
+  EndStep(0);
+  ASSERT_TRUE(first->has_value());
+  EXPECT_TRUE((*first)->ok());
+  EXPECT_FALSE(second->has_value());
+  EXPECT_EQ(**ForAllEnds(0), absl::OkStatus()) << "at once";
+  clock_.Advance(milliseconds(10));
+  calls_.Expire(Replicas());
+  ASSERT_TRUE(second->has_value());
+  EXPECT_EQ((*second)->code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(KeptByReplicas(), 0u);
+  const Answer moved = ForAllEnds(1);
+  Adopt(2, 1);
+  ASSERT_TRUE(moved->has_value());
+  EXPECT_EQ((*moved)->code(), absl::StatusCode::kFailedPrecondition) << **moved;
 }
 
 TEST_F(WaitingCallsTest, ChangeOfAnEarlierTermIsNotWaitedFor) {

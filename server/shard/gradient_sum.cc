@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "server/optimizer/gradient_pass.h"
+#include "server/optimizer/update_formula.h"
 
 namespace pawl {
 namespace {
@@ -113,6 +115,23 @@ void GradientSum::AddWaiting() const {
 HeldRows GradientSum::Hold() const {
   AddWaiting();
   return rows_.Hold();
+}
+
+double GradientSum::Squares(float scale) const {
+  AddWaiting();
+  GradientPass pass = {};
+  pass.scale = scale;
+  std::vector<std::pair<uint64_t, double>> rows;
+  rows.reserve(rows_.size());
+  rows_.ForEach([&](uint64_t key, const float* row) {
+    rows.emplace_back(
+        key, SumOfSquares<GradientMode::kPlain, /*kPrepared=*/false>(
+                 pass, reinterpret_cast<const char*>(row), table_->RowWidth(key), nullptr));
+  });
+  std::sort(rows.begin(), rows.end());
+  double sum = 0;
+  for (const auto& [key, squares] : rows) sum += squares;
+  return sum;
 }
 
 void GradientSum::ForEachRun(Visit visit) const {

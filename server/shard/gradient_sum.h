@@ -44,6 +44,12 @@ class GradientSum {
   // The sums of all gradients, after adding those that wait.
   HeldRows Hold() const;
 
+  // The sum of the squares of all elements, each multiplied by `scale` before. A function of the
+  // sums alone, so all replicas compute the same bits: in each row or block as SumOfSquares
+  // (server/optimizer/gradient_pass.h) adds them; then the rows in ascending order of their keys,
+  // in double. Adds the gradients that wait.
+  double Squares(float scale) const;
+
  private:
   friend class PartitionLoader;
 

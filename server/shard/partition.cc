@@ -330,6 +330,11 @@ absl::Status Partition::CheckEndStep(const Sender& sender, std::optional<uint64_
                                                       " ends step ", sender.step,
                                                       " but has not ended step ", worker.clock));
   }
+  if (ClipsGlobalNorm() && sender.step > version_) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "logical worker ", sender.number, " ends step ", sender.step, ", but step ", version_,
+        " has not closed in partition ", index_, "; close it first (EndStepRequest.CLOSE)"));
+  }
   const bool is_sync = options_.consistency.mode() == SYNC;
   const PushWindow& window = WindowOf(worker);
   if (segments.has_value() &&
@@ -347,13 +352,13 @@ absl::Status Partition::CheckEndStep(const Sender& sender, std::optional<uint64_
   return absl::OkStatus();
 }
 
-bool Partition::WouldCloseStep(const Sender& sender) const {
+bool Partition::WouldCompleteStep(const Sender& sender) const {
   return sender.kind == Sender::Kind::kLogicalWorker && sender.step == version_ &&
          sender.number < workers_.size() && workers_[sender.number].clock == version_ &&
-         WouldCloseStep(1);
+         WouldCompleteStep(1);
 }
 
-bool Partition::WouldCloseStep(size_t ends) const {
+bool Partition::WouldCompleteStep(size_t ends) const {
   return options_.consistency.mode() == SYNC && ended_ + ends >= NeededWorkers();
 }
 
@@ -371,32 +376,85 @@ absl::Status Partition::EndStep(const Sender& sender, std::optional<uint64_t> se
   if (options_.consistency.mode() == SYNC && sender.step == version_) {
     ++ended_;
     step_sum_.OnRanksEnded([this](uint32_t rank) { return HasEnded(rank); });
-    CloseSteps();
+    if (!ClipsGlobalNorm()) {
+      CloseSteps();
+    } else if (ended_ == workers_.size()) {
+      open_squares_ = step_sum_.Squares(1.0f / static_cast<float>(ended_));
+    }
   }
   return absl::OkStatus();
 }
 
-void Partition::CloseSteps() {
-  const auto has_ended = [this](uint32_t rank) { return HasEnded(rank); };
-  while (ended_ >= NeededWorkers()) {
-    // A step that closes without rank 0 drops its rates as well as its gradients.
-    if (!pending_rates_.empty() && HasEnded(0)) {
-      for (const auto& [table, pending] : pending_rates_)
-        tables_.find(table)->second.set_base_rate(pending.rate);
-    }
-    pending_rates_.clear();
-    const float scale = 1.0f / static_cast<float>(ended_);
-    const uint64_t dropped = step_sum_.Close(has_ended, [&](const GradientSum& sum) {
-      tables_.find(sum.table()->id())->second.Apply(version_, scale, sum);
-    });
-    counters_.pushes_applied -= dropped;
-    counters_.pushes_late += dropped;
-    ++version_;
-    // Ranks that have also ended the next step stay counted.
-    if (const auto at = clocks_.find(version_); at != clocks_.end()) ended_ -= at->second;
-    // A rank that pushes nothing here may be ahead.
-    step_sum_.OnRanksEnded(has_ended);
+absl::Status Partition::CheckMayClose(const Sender& sender) const {
+  if (sender.kind != Sender::Kind::kLogicalWorker) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("client ", sender.number, " closes a step, but only logical workers can"));
   }
+  PAWL_RETURN_IF_ERROR(CheckSender(sender));
+  if (ClipsGlobalNorm()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      "the job has no clip_global_norm: a step closes when the last logical worker ends it");
+}
+
+absl::Status Partition::CheckCloseStep(const Sender& sender, float scale) const {
+  PAWL_RETURN_IF_ERROR(CheckMayClose(sender));
+  if (!(scale > 0 && scale <= 1)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("scale is ", scale, "; it must be above 0 and at most 1"));
+  }
+  if (sender.step < version_ || HaveAllEnded(sender.step)) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("logical worker ", sender.number, " closes step ", sender.step,
+                   " but in partition ", index_, " not all have ended it; step ", version_,
+                   " is open, and ", ended_, " of ", workers_.size(), " have ended it"));
+}
+
+absl::Status Partition::CloseStep(const Sender& sender, float scale) {
+  PAWL_RETURN_IF_ERROR(CheckCloseStep(sender, scale));
+  if (sender.step < version_) return absl::OkStatus();
+  ++log_index_;
+  closed_squares_ = std::exchange(open_squares_, 0.0);
+  CloseOpenStep(scale);
+  return absl::OkStatus();
+}
+
+absl::Status Partition::CheckStepSquares(const Sender& sender) const {
+  PAWL_RETURN_IF_ERROR(CheckMayClose(sender));
+  if (sender.step >= workers_[sender.number].clock) {
+    return absl::FailedPreconditionError(absl::StrCat("logical worker ", sender.number,
+                                                      " waits for the ends of step ", sender.step,
+                                                      ", which it has not ended itself"));
+  }
+  if (sender.step + 1 >= version_) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("logical worker ", sender.number, " waits for the ends of step ", sender.step,
+                   ", but step ", version_ - 1, " has closed in partition ", index_));
+}
+
+void Partition::CloseSteps() {
+  while (ended_ >= NeededWorkers()) CloseOpenStep(/*clip_scale=*/1.0f);
+}
+
+void Partition::CloseOpenStep(float clip_scale) {
+  const auto has_ended = [this](uint32_t rank) { return HasEnded(rank); };
+  // A step that closes without rank 0 drops its rates as well as its gradients.
+  if (!pending_rates_.empty() && HasEnded(0)) {
+    for (const auto& [table, pending] : pending_rates_)
+      tables_.find(table)->second.set_base_rate(pending.rate);
+  }
+  pending_rates_.clear();
+  // One factor, so that clipping takes no pass of its own. The rule `assign` ignores it.
+  const float scale = 1.0f / static_cast<float>(ended_) * clip_scale;
+  const uint64_t dropped = step_sum_.Close(has_ended, [&](const GradientSum& sum) {
+    tables_.find(sum.table()->id())->second.Apply(version_, scale, sum);
+  });
+  counters_.pushes_applied -= dropped;
+  counters_.pushes_late += dropped;
+  ++version_;
+  // Ranks that have also ended the next step stay counted.
+  if (const auto at = clocks_.find(version_); at != clocks_.end()) ended_ -= at->second;
+  // A rank that pushes nothing here may be ahead.
+  step_sum_.OnRanksEnded(has_ended);
 }
 
 absl::StatusOr<uint64_t> Partition::TakeOver(uint32_t rank, uint64_t incarnation) {
@@ -544,6 +602,7 @@ absl::Status Partition::ReopenStep() {
   ++log_index_;
   CountAll();
   UpdateMinClock();
+  open_squares_ = 0;
   // The sum contains no gradients, only the ranks that had ended.
   step_sum_.Close([](uint32_t) { return false; }, [](const GradientSum&) {});
   return absl::OkStatus();

@@ -36,6 +36,9 @@ struct PartitionOptions {
   uint32_t partitions = 0;
   uint32_t logical_workers = 1;
   Consistency consistency;
+  // SYNC (Job.clip_global_norm): above 0, the last logical worker's end of a step does not close
+  // it; CloseStep does.
+  float clip_global_norm = 0;
   // Limit on rows; pushes beyond it are refused. 256 partitions of a server hold at most 2^34 rows.
   uint64_t max_rows = uint64_t{1} << 26;
   // SYNC: limit on the keys and values of gradients that wait for those of a lower rank. Beyond it
@@ -83,7 +86,8 @@ absl::Status CheckLearningRates(const Sender& sender, absl::Span<const TableRate
 // 1. clock(w) is the number of steps that logical worker w has ended; it only grows.
 // 2. SYNC: version() is the number of applied steps. All rows are exactly the parameters after
 //    these steps (and after the pushes of free-running clients). version() <= clock(w) for all w
-//    except `backup_workers` of them.
+//    except `backup_workers` of them. With clip_global_norm clock(w) <= version() + 1: no logical
+//    worker ends a step before the previous one has closed in all partitions.
 // 3. A push id changes the state at most once.
 // 4. A call that returns an error has changed nothing.
 // 5. Every call that changes the state raises log_index() by one; a call that changes nothing (an
@@ -148,18 +152,44 @@ class Partition {
                                                absl::Span<const TableRate> rates);
 
   // Ends `sender.step` of a logical worker: its clock becomes step + 1. In SYNC the last logical
-  // worker's end closes the step. Repeating an end changes nothing. `segments` is how many segments
-  // the worker has pushed here in this step; without it, the contiguous ones count as all.
-  // FAILED_PRECONDITION: not its step; an ordinal below `segments` is missing; in SYNC, an ordinal
+  // worker's end closes the step, unless clip_global_norm is set. Repeating an end changes nothing.
+  // `segments` is how many segments the worker has pushed here in this step; without it, the
+  // contiguous ones count as all. FAILED_PRECONDITION: not its step; with clip_global_norm, a step
+  // after the one that is open here; an ordinal below `segments` is missing; in SYNC, an ordinal
   // from `segments` on is present (in the other modes a recomputed step may differ, and the
   // predecessor's pushes are in the parameters already); or the worker is released. ABORTED:
   // superseded. INVALID_ARGUMENT: the sender is a client.
   absl::Status EndStep(const Sender& sender, std::optional<uint64_t> segments);
   absl::Status CheckEndStep(const Sender& sender, std::optional<uint64_t> segments) const;
-  // Whether EndStep would close a SYNC step and apply its gradients. Does not check for errors.
-  bool WouldCloseStep(const Sender& sender) const;
+  // Whether EndStep would visit all gradients of a SYNC step: to close it, or, with
+  // clip_global_norm, to sum their squares. Does not check for errors.
+  bool WouldCompleteStep(const Sender& sender) const;
   // The same for `ends` ends of the step by different logical workers that have not ended it.
-  bool WouldCloseStep(size_t ends) const;
+  bool WouldCompleteStep(size_t ends) const;
+
+  // SYNC with clip_global_norm: closes `sender.step`, which all logical workers have ended. Its
+  // gradients, except those of tables with the optimizer `assign`, are multiplied by `scale` and
+  // applied. Closing a closed step changes nothing. FAILED_PRECONDITION: without clip_global_norm,
+  // or a logical worker has not ended the step. INVALID_ARGUMENT: the sender is a client, or the
+  // scale is not above 0 and at most 1. Other errors: as for EndStep.
+  absl::Status CloseStep(const Sender& sender, float scale);
+  absl::Status CheckCloseStep(const Sender& sender, float scale) const;
+  // Whether all logical workers have ended the step. Once true, it stays true.
+  bool HaveAllEnded(uint64_t step) const {
+    return version_ > step || (version_ == step && ended_ == workers_.size());
+  }
+  // Whether the sender may ask for StepSquares(sender.step), perhaps before HaveAllEnded.
+  // FAILED_PRECONDITION: without clip_global_norm, the sender has not ended the step, or a later
+  // step has closed. Other errors: as for CloseStep.
+  absl::Status CheckStepSquares(const Sender& sender) const;
+  // The sum of the squares of a step's gradients as the optimizers get them but for the scale of
+  // CloseStep: summed over the logical workers and divided by their number (StepSum::Squares).
+  // Tables with the optimizer `assign` do not count. The open step's and the last closed step's sum
+  // are known, because after a crash a step may be closed in some partitions only. REQUIRES:
+  // CheckStepSquares has accepted the step, and HaveAllEnded.
+  double StepSquares(uint64_t step) const {
+    return step == version_ ? open_squares_ : closed_squares_;
+  }
 
   // Supersedes all earlier incarnations of a logical worker and returns its clock. Changes nothing
   // if the incarnation is already the current one. A released rank counts again from now on, as if
@@ -271,7 +301,13 @@ class Partition {
   // Keeps the place of what is applied already or at the close, because the sum takes the gradients
   // of a rank in the order of their ordinals.
   void SkipInSum(const Sender& sender, uint64_t ordinal, const TablePart& part);
+  // What closing a step and asking for its squares require.
+  absl::Status CheckMayClose(const Sender& sender) const;
+  bool ClipsGlobalNorm() const { return options_.clip_global_norm > 0; }
+  // Closes all steps that enough ranks have ended.
   void CloseSteps();
+  // Applies the gradients of step `version_`, multiplied by `clip_scale`, and begins the next step.
+  void CloseOpenStep(float clip_scale);
   // Adds `worker`, which is not released, to the counted clocks; or removes it.
   void Count(const Worker& worker);
   void Uncount(const Worker& worker);
@@ -295,6 +331,10 @@ class Partition {
   uint64_t min_clock_ = 0;
   uint64_t version_ = 0;
   StepSum step_sum_;  // SYNC: of step `version_`
+  // With clip_global_norm: StepSquares of step `version_`, once all ranks have ended it, and of the
+  // step before; otherwise 0.
+  double open_squares_ = 0;
+  double closed_squares_ = 0;
   // SYNC: learning rates that take effect when step `version_` closes, by table.
   absl::btree_map<uint32_t, PendingRate> pending_rates_;
   uint64_t best_step_ = 0;

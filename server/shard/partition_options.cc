@@ -8,6 +8,7 @@ PartitionOptions PartitionOptionsOf(const Job& job, uint64_t max_rows) {
   options.partitions = job.partitions();
   options.logical_workers = job.logical_workers();
   options.consistency = job.consistency();
+  options.clip_global_norm = job.clip_global_norm();
   options.max_rows = max_rows;
   return options;
 }

@@ -120,7 +120,7 @@ TEST(Partition, OnlyLogicalWorkersEndSteps) {
               absl::StatusCode::kInvalidArgument);
     EXPECT_EQ(partition.EndStep(Client(client), std::nullopt).code(),
               absl::StatusCode::kInvalidArgument);
-    EXPECT_FALSE(partition.WouldCloseStep(Client(client)));
+    EXPECT_FALSE(partition.WouldCompleteStep(Client(client)));
   }
   EXPECT_EQ(partition.log_index(), before);
   EXPECT_EQ(partition.version(), 0u);

@@ -110,6 +110,15 @@ void StepSum::ForgetKept() {
   last_kept_.reset();
 }
 
+double StepSum::Squares(float scale) {
+  AddWaiting();
+  double squares = 0;
+  for (const auto& [table, sum] : sums_) {
+    if (!sum.table()->spec().optimizer().has_assign()) squares += sum.Squares(scale);
+  }
+  return squares;
+}
+
 bool StepSum::MustTake(uint32_t rank, size_t needed) const {
   if (!sum_at_close_) return rank == first_open_rank_;
   // All gradients are kept until the close.

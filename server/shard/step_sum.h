@@ -48,6 +48,11 @@ class StepSum {
   // Called when a rank ends the step, or when a step begins that some ranks may have ended before.
   void OnRanksEnded(HasEnded has_ended);
 
+  // The sum of GradientSum::Squares over the tables, in ascending order of their ids. Tables with
+  // the optimizer `assign` do not count: what is pushed to them is no gradient. REQUIRES: all ranks
+  // have ended the step, and OnRanksEnded was called since.
+  double Squares(float scale);
+
   // The largest number of rows that the step can create.
   uint64_t key_count() const { return key_count_; }
   // The bytes of keys and values of early gradients.

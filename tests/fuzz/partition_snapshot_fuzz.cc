@@ -18,7 +18,8 @@ PartitionOptions Options(uint8_t choice) {
   return {.job_seed = 7,
           .partitions = 1,
           .logical_workers = 2,
-          .consistency = ConsistencyOf(mode, choice % 4 == 2, choice % 4 == 1)};
+          .consistency = ConsistencyOf(mode, choice % 4 == 2, choice % 4 == 1),
+          .clip_global_norm = choice % 4 == 0 && choice >= 128 ? 1.0f : 0.0f};
 }
 
 }  // namespace
@@ -52,6 +53,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (!clock.ok()) continue;
     (void)partition->EndStep(Sender{Sender::Kind::kLogicalWorker, rank, incarnation, *clock},
                              std::nullopt);
+    (void)partition->CloseStep(Sender{Sender::Kind::kLogicalWorker, rank, incarnation, *clock},
+                               0.5f);
   }
   partition->KeepBest(uint64_t{1} << 62);
   partition->RestoreBest();

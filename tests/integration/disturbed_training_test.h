@@ -26,18 +26,25 @@ class DisturbedTrainingTest : public TrainingTest {
     std::string durability = "MEMORY";
     // The element type of pushed gradients.
     std::string gradients = "FLOAT32";
+    // More settings of the job.
+    std::string settings = "";
   };
 
   void SetUp() override { WriteData({.samples = 2000}, 0); }
 
-  ProcessCluster* StartTraining(const Cluster& cluster) {
-    ProcessClusterOptions options;
-    options.job = absl::StrCat(
+  std::string JobText(const Cluster& cluster) const {
+    return absl::StrCat(
         "name: 'disturbed' seed: 5 data { train: '", train_, "' format: LIBSVM }\n",
         "model { fm { dim: 4 } } optimizer { adam { learning_rate: 0.01 } } consistency { mode: "
         "SYNC }\n",
         "batch_size: 64 epochs: 2 logical_workers: 2 partitions: ", kPartitions,
-        " durability: ", cluster.durability, " precision { gradients: ", cluster.gradients, " }");
+        " durability: ", cluster.durability, " precision { gradients: ", cluster.gradients, " }\n",
+        cluster.settings);
+  }
+
+  ProcessCluster* StartTraining(const Cluster& cluster) {
+    ProcessClusterOptions options;
+    options.job = JobText(cluster);
     options.servers = cluster.servers;
     options.workers = 2;
     options.lease = std::chrono::seconds(3);

@@ -34,6 +34,7 @@ std::string Schedule::ToString() const {
   if (loses_servers_with_state) absl::StrAppend(&text, " and servers with them,");
   text.pop_back();
   if (assigns) absl::StrAppend(&text, "; assigns");
+  if (clip_global_norm > 0) absl::StrAppend(&text, "; clips the global norm to ", clip_global_norm);
   return text;
 }
 
@@ -43,6 +44,7 @@ Job Schedule::ToJob() const {
   job.set_seed(seed);
   *job.mutable_consistency() = consistency;
   job.set_logical_workers(ranks());
+  job.set_clip_global_norm(clip_global_norm);
   job.set_partitions(partitions);
   job.set_replicas(replicas);
   job.set_min_in_sync(min_in_sync);
@@ -77,6 +79,12 @@ void MakeLoseState(SeededRandom& random, Schedule& schedule) {
   // Some server must have heard the newest routing and still know it.
   schedule.kills_all_servers = false;
   schedule.kills_servers &= random.Chance(0.5);
+}
+
+// Most steps of most jobs are scaled down, and not all.
+void MakeClip(Schedule& schedule) {
+  if (schedule.is_large()) return;
+  schedule.clip_global_norm = 0.4f + 0.1f * static_cast<float>(schedule.seed / 64 % 8);
 }
 
 // A returning server has no data, and a minute of pushes separates its deaths.
@@ -130,6 +138,12 @@ Schedule DrawSchedule(uint64_t seed) {
                                   uint64_t{1} << 22 | uint64_t{1} << 27 | uint64_t{1} << 29 |
                                   uint64_t{1} << 30;
   schedule.assigns = (kAssigning >> seed % 32 & 1) != 0;
+  // The same holds.
+  constexpr uint64_t kClipping = uint64_t{1} << 1 | uint64_t{1} << 2 | uint64_t{1} << 5 |
+                                 uint64_t{1} << 16 | uint64_t{1} << 23 | uint64_t{1} << 25 |
+                                 uint64_t{1} << 41 | uint64_t{1} << 42 | uint64_t{1} << 47 |
+                                 uint64_t{1} << 51 | uint64_t{1} << 52 | uint64_t{1} << 63;
+  if (schedule.consistency.mode() == SYNC && (kClipping >> seed % 64 & 1) != 0) MakeClip(schedule);
   if (seed % 128 == 72) MakeLarge(random, schedule);
   if (seed % 8 == 0) return schedule;  // no other faults
   schedule.storm = std::chrono::milliseconds(random.Between(2000, 12000));
@@ -162,6 +176,15 @@ Schedule DrawSchedule(uint64_t seed) {
 Schedule DrawAssignSchedule(uint64_t seed) {
   Schedule schedule = DrawSchedule(seed);
   schedule.assigns = true;
+  return schedule;
+}
+
+Schedule DrawClipSchedule(uint64_t seed) {
+  Schedule schedule = DrawSchedule(seed);
+  schedule.consistency.Clear();
+  schedule.consistency.set_mode(SYNC);
+  schedule.assigns = false;
+  MakeClip(schedule);
   return schedule;
 }
 

@@ -33,6 +33,8 @@ struct Schedule {
   // Some pushes of clients, and the first step of a single rank, begin with an assignment. The
   // table has slots.
   bool assigns = false;
+  // SYNC: Job.clip_global_norm; 0: none.
+  float clip_global_norm = 0;
   // Mean time between the actions of a sender.
   std::chrono::milliseconds pace{100};
 
@@ -80,7 +82,10 @@ struct Schedule {
 
 // Seeds 4 mod 16 lose the scheduler's state, 11 mod 32 brake pushes, 72 mod 128 have thousands of
 // ranks. Other multiples of 8 have no faults. Seeds 8, 18, 21, 22, 27, 29 and 30 mod 32 assign.
+// Those that clip the global norm, if they are SYNC, are in schedule.cc.
 Schedule DrawSchedule(uint64_t seed);
+// The same in SYNC with clip_global_norm, unless there are thousands of ranks.
+Schedule DrawClipSchedule(uint64_t seed);
 // The same with assignments.
 Schedule DrawAssignSchedule(uint64_t seed);
 // The same with only the faults that affect leases, frequently: schedulers restart with other

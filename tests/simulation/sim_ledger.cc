@@ -1,13 +1,14 @@
 #include "tests/simulation/sim_ledger.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "tests/harness/ledger/ledger.h"
 
 namespace pawl {
 
-std::vector<SimLedger::Cell> SimLedger::CellsOf(uint32_t sender, uint64_t number) {
+std::vector<SimLedger::Cell> SimLedger::CellsOf(uint32_t sender, uint64_t number) const {
   SeededRandom random(schedule_.seed ^ (uint64_t{sender} << 40) ^ number);
   std::set<uint32_t> partitions;
   for (uint64_t i = random.Between(1, 4); i > 0; --i) {
@@ -30,7 +31,21 @@ bool SimLedger::IsAssigned(uint32_t sender, uint64_t number) const {
 float SimLedger::UnitOf(uint32_t sender, uint64_t number) const {
   if (IsAssigned(sender, number)) return kAssignedValue - SlotAfterAssignment();
   if (!IsRank(sender) || schedule_.consistency.mode() != SYNC) return 1.0f;
-  return 1.0f / static_cast<float>(schedule_.ranks());
+  return 1.0f / static_cast<float>(schedule_.ranks()) * ScaleOf(number);
+}
+
+float SimLedger::ScaleOf(uint64_t step) const {
+  if (schedule_.clip_global_norm == 0) return 1.0f;
+  const double mean = 1.0f / static_cast<float>(schedule_.ranks());
+  std::vector<double> squares(schedule_.partitions);
+  for (uint32_t rank = 0; rank < schedule_.ranks(); ++rank) {
+    for (const Cell& cell : CellsOf(rank, step)) squares[cell.partition] += mean * mean;
+  }
+  double sum = 0;
+  for (const double of_partition : squares) sum += of_partition;
+  const double norm = std::sqrt(sum);
+  const double limit = schedule_.clip_global_norm;
+  return norm > limit ? static_cast<float>(limit / norm) : 1.0f;
 }
 
 float SimLedger::SlotAfterAssignment() { return kMomentum * kAssignedSlot - 1.0f; }

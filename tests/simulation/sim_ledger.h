@@ -20,6 +20,9 @@ namespace pawl {
 // If the schedule assigns, the optimizer is momentum 0.5, so that a row also shows the slot with
 // which its gradient was applied, and some pushes follow an assignment of their rows. Each value of
 // a row then belongs to one value of its slot.
+//
+// If the schedule clips the global norm, the rows of a step show its scale, which follows from the
+// number of the step's rows in each partition.
 class SimLedger {
  public:
   static constexpr float kMomentum = 0.5f;
@@ -37,10 +40,12 @@ class SimLedger {
     uint64_t key = 0;
   };
   // Always the same cells for the same push.
-  std::vector<Cell> CellsOf(uint32_t sender, uint64_t number);
+  std::vector<Cell> CellsOf(uint32_t sender, uint64_t number) const;
   bool IsRank(uint32_t sender) const { return sender < schedule_.ranks(); }
   // Whether an assignment of the rows precedes the push.
   bool IsAssigned(uint32_t sender, uint64_t number) const;
+  // With clip_global_norm: the factor of the gradients of a step of the ranks; otherwise 1.
+  float ScaleOf(uint64_t step) const;
   // The row's value once the push is applied.
   float UnitOf(uint32_t sender, uint64_t number) const;
   // The slot of a row with that value. REQUIRES: the schedule assigns.

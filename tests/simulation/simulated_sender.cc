@@ -197,11 +197,13 @@ SimulatedWorker::SimulatedWorker(SenderWorld& world, int site, std::vector<uint3
     : SimulatedSender(world, absl::StrCat("worker of rank ", ranks[0]), site, WORKER_ROLE, ranks),
       ranks_(std::move(ranks)),
       steps_(ranks_.size()),
+      has_closed_(ranks_.size(), world.schedule.clip_global_norm == 0),
       doing_(ranks_.size(), "joining") {}
 
 bool SimulatedWorker::finished() const {
   return std::all_of(steps_.begin(), steps_.end(),
-                     [this](uint64_t step) { return step >= world_.schedule.steps; });
+                     [this](uint64_t step) { return step >= world_.schedule.steps; }) &&
+         std::all_of(has_closed_.begin(), has_closed_.end(), [](bool closed) { return closed; });
 }
 
 std::string SimulatedWorker::Progress() const {
@@ -236,7 +238,19 @@ void SimulatedWorker::Step(size_t index, LogicalWorker* worker) {
   const uint64_t step = worker->step();
   steps_[index] = step;
   doing_[index] = "done";
-  if (step >= world_.schedule.steps) return;
+  if (step >= world_.schedule.steps) {
+    if (has_closed_[index]) return;
+    doing_[index] = "closing the last step";
+    const uint32_t ranks[] = {ranks_[index]};
+    core_->step_closings().WhenClosed(
+        ranks, core_->Deadline({}),
+        core_->Count(InThisIncarnation([this, index](absl::Status status) {
+          if (!status.ok()) return Exit(status);
+          has_closed_[index] = true;
+          doing_[index] = "done";
+        })));
+    return;
+  }
   std::vector<Expectation> expectations;
   const auto expect = [&](uint32_t rank, uint64_t number, float least, float most, const char* why,
                           bool unless_exempt = false) {

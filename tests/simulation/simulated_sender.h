@@ -117,6 +117,8 @@ class SimulatedWorker final : public SimulatedSender {
   const std::vector<uint32_t> ranks_;
   // By index: the step and the present activity.
   std::vector<uint64_t> steps_;
+  // Whether the last step has closed, which is a phase of its own with clip_global_norm; by index.
+  std::vector<bool> has_closed_;
   std::vector<const char*> doing_;
 };
 

@@ -58,6 +58,14 @@ void Renumber(std::string& bytes) {
   bytes = request.SerializeAsString();
 }
 
+// Halves the scale of a close.
+void Rescale(std::string& bytes) {
+  EndStepRequest request;
+  if (!request.ParseFromString(bytes) || request.phase() != EndStepRequest::CLOSE) return;
+  request.set_scale(request.scale() / 2);
+  bytes = request.SerializeAsString();
+}
+
 ClusterOptions ClusterOptionsOf(const Schedule& schedule, SimulationOptions::Sabotage sabotage,
                                 RankClocks& clocks) {
   ClusterOptions options;
@@ -92,6 +100,8 @@ void ForEach(R& reached, Action action) {
   action("repairs under load", reached.repairs);
   action("assignments of clients", reached.client_assignments);
   action("assignments of ranks", reached.rank_assignments);
+  action("scaled pushes", reached.scaled_pushes);
+  action("takeovers with clipping", reached.takeovers_with_clipping);
   action("large jobs", reached.large_jobs);
   action("releases in large jobs", reached.releases_in_large_jobs);
   action("takeovers in large jobs", reached.takeovers_in_large_jobs);
@@ -125,6 +135,13 @@ class Simulation {
         if (is_duplicate && rpc == RpcName(Method::kPush)) Renumber(request);
         return false;
       });
+    }
+    if (options.sabotage == SimulationOptions::Sabotage::kClosesAreRescaled) {
+      network_.SetIntercept(
+          [this](const std::string& rpc, std::string& request, bool, SimulatedNetwork::Reply&) {
+            if (rpc == RpcName(Method::kEndStep) && random_.Chance(0.1)) Rescale(request);
+            return false;
+          });
     }
     int site = SimulatedCluster::SiteOfServer(schedule_.servers);
     for (uint32_t worker = 0; worker < static_cast<uint32_t>(schedule_.workers); ++worker) {
@@ -210,6 +227,13 @@ class Simulation {
     for (const auto& [push, acknowledged] : ledger_.sent()) {
       if (!acknowledged || !ledger_.IsAssigned(push.first, push.second)) continue;
       ++(ledger_.IsRank(push.first) ? reached.rank_assignments : reached.client_assignments);
+    }
+    if (schedule_.clip_global_norm > 0) {
+      for (const auto& [push, acknowledged] : ledger_.sent()) {
+        reached.scaled_pushes +=
+            acknowledged && ledger_.IsRank(push.first) && ledger_.ScaleOf(push.second) < 1;
+      }
+      reached.takeovers_with_clipping = clocks_.takeovers();
     }
     if (schedule_.is_large()) {
       reached.large_jobs = 1;

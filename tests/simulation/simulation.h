@@ -26,6 +26,8 @@ struct SimulationOptions {
     kLeasesStandStill,
     // A restarted scheduler does not know the lease durations of its predecessor.
     kSchedulerForgetsLeases,
+    // Some partitions close a step with another scale (Job.clip_global_norm).
+    kClosesAreRescaled,
   };
   Sabotage sabotage = Sabotage::kNone;
   // Prints every event.
@@ -53,6 +55,9 @@ struct Reached {
   // Acknowledged pushes of clients and ranks that followed an assignment.
   uint64_t client_assignments = 0;
   uint64_t rank_assignments = 0;
+  // Pushes of ranks whose steps were scaled down; takeovers in such jobs.
+  uint64_t scaled_pushes = 0;
+  uint64_t takeovers_with_clipping = 0;
   // Jobs with thousands of ranks; their releases and takeovers.
   uint64_t large_jobs = 0;
   uint64_t releases_in_large_jobs = 0;

@@ -168,6 +168,17 @@ class TrainingTest(unittest.TestCase):
         self.assertEqual(stormy.finish(), digest, stormy.describe())
         self.assertTrue(os.path.exists(stormy.result + ".died"))
 
+    def test_clipped_norm_has_the_same_bits_everywhere(self):
+        # Its steps close in a phase of their own; one process serves all ranks in turns.
+        clips = ["clip_global_norm=0.05"]
+        digest = Run(settings=clips, servers=1).finish()
+        self.assertNotEqual(Run().finish(), digest)
+        stormy = Run("--die_at_step=3", "--slow_s=0.02", workers=2, settings=clips)
+        stormy.wait_for_step(6)
+        stormy.kill("server-0")
+        self.assertEqual(stormy.finish(), digest, stormy.describe())
+        self.assertTrue(os.path.exists(stormy.result + ".died"))
+
     def test_bits_survive_workers_that_join_and_leave(self):
         digest = Run("--epochs=20").finish()
         scaled = Run("--slow_s=0.02", "--epochs=20", settings=["elastic=true"])

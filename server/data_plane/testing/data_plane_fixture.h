@@ -50,6 +50,7 @@ class DataPlaneTest : public testing::Test, public JobMembership {
     registration.set_node("server-0");
     *registration.mutable_job() = ServerJob(consistency.mode(), kPartitions, logical_workers);
     *registration.mutable_job()->mutable_consistency() = consistency;
+    registration.mutable_job()->set_clip_global_norm(clip_global_norm_);
     plane_->Begin(registration);
     plane_->AdoptRouting(Routing(1));
     ASSERT_TRUE(Create(WithSgd(SparseTableSpec("rows", kWidth, kTable))).ok());
@@ -215,6 +216,8 @@ class DataPlaneTest : public testing::Test, public JobMembership {
   SimulatedClock clock_;
   // The end of this server's lease.
   MonotonicTime lease_until_ = MonotonicTime::max();
+  // Job.clip_global_norm.
+  float clip_global_norm_ = 0;
   // HeartbeatResponse.job_started.
   bool has_started_ = true;
   std::unique_ptr<DataPlane> plane_;

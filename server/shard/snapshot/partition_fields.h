@@ -110,12 +110,17 @@ class PartitionLoader::Fields {
   absl::Status CheckClocks() {
     partition_.CountAll();
     size_t ahead = 0;
-    for (const Partition::Worker& worker : partition_.workers_)
+    bool is_too_far_ahead = false;
+    for (const Partition::Worker& worker : partition_.workers_) {
       ahead += worker.clock > partition_.version_;
-    // The rest of the partition relies on both.
-    if (is_sync() ? ahead >= partition_.NeededWorkers() : partition_.version_ > 0) {
-      return Damaged("the version contradicts the clocks");
+      is_too_far_ahead |= worker.clock > partition_.version_ + 1;
     }
+    // The rest of the partition relies on both. With clip_global_norm a step that all have ended
+    // stays open.
+    const bool is_possible = !is_sync()                     ? partition_.version_ == 0
+                             : partition_.ClipsGlobalNorm() ? !is_too_far_ahead
+                                                            : ahead < partition_.NeededWorkers();
+    if (!is_possible) return Damaged("the version contradicts the clocks");
     if (partition_.LowestClock().value_or(partition_.min_clock_) != partition_.min_clock_) {
       return Damaged("min_clock contradicts the clocks");
     }

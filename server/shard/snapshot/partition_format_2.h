@@ -36,6 +36,7 @@ enum class Kind : uint8_t {
   kTerms = 12,
   // 13 to 17 are reserved: see the document.
   kRates = 18,
+  kSquares = 19,
 };
 
 // Flag in the entry of a rank.

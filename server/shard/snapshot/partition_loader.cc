@@ -19,7 +19,7 @@ namespace {
 
 using format_2::Kind;
 
-constexpr int kEndStage = 10;
+constexpr int kEndStage = 11;
 
 // The order of the sections: a section never has an earlier stage than its predecessor.
 int StageOf(Kind kind) {
@@ -45,6 +45,8 @@ int StageOf(Kind kind) {
       return 8;
     case Kind::kRates:
       return 9;
+    case Kind::kSquares:
+      return 10;
     case Kind::kEnd:
       return kEndStage;
   }
@@ -166,6 +168,9 @@ class PartitionLoader::Sections : public Fields {
         break;
       case Kind::kRates:
         PAWL_RETURN_IF_ERROR(Rates());
+        break;
+      case Kind::kSquares:
+        PAWL_RETURN_IF_ERROR(Squares());
         break;
       case Kind::kEnd:
         PAWL_RETURN_IF_ERROR(End());
@@ -492,7 +497,28 @@ class PartitionLoader::Sections : public Fields {
     return absl::OkStatus();
   }
 
+  absl::Status Squares() {
+    if (!is_sync()) return Damaged("squares of gradients, and the job is not SYNC");
+    has_open_squares_ = body_.size() > sizeof(double);
+    PAWL_RETURN_IF_ERROR(Square(partition_.closed_squares_));
+    if (has_open_squares_) PAWL_RETURN_IF_ERROR(Square(partition_.open_squares_));
+    // A checkpoint of a job with clip_global_norm may begin one without it.
+    if (!partition_.ClipsGlobalNorm()) partition_.closed_squares_ = 0;
+    return absl::OkStatus();
+  }
+
+  absl::Status Square(double& squares) {
+    PAWL_RETURN_IF_ERROR(Number(squares, "the sum of squares"));
+    // A sum of gradients may be infinite, or infinity less infinity.
+    return squares < 0 ? Damaged("a negative sum of squares") : absl::OkStatus();
+  }
+
   absl::Status End() {
+    // Otherwise the step would close with the factor of other gradients.
+    if (has_open_squares_ !=
+        (partition_.ClipsGlobalNorm() && partition_.HaveAllEnded(partition_.version_))) {
+      return Damaged("the squares of the open step contradict the clocks");
+    }
     uint64_t sections;
     uint64_t rows;
     PAWL_RETURN_IF_ERROR(Number(sections, "the number of sections"));
@@ -509,6 +535,7 @@ class PartitionLoader::Sections : public Fields {
   uint32_t ranks_ = 0;
   uint64_t sections_ = 0;
   uint64_t rows_ = 0;
+  bool has_open_squares_ = false;
   uint32_t best_table_ = 0;
   std::shared_ptr<HeldTable::Best> best_;
   std::optional<RowStore> best_rows_;

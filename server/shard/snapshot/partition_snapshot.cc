@@ -37,6 +37,8 @@ struct HeldSnapshot::State {
   uint64_t key_count = 0;
   // The body of the section of learning rates.
   std::string rates;
+  // The body of the section of squares; empty: none.
+  std::string squares;
   std::vector<Sum> sums;
   std::vector<Early> early;
 
@@ -110,6 +112,7 @@ class PartitionSaver {
     state_.tables.reserve(partition.tables_.size());
     for (const auto& [id, part] : partition.tables_) state_.tables.push_back(part.Hold());
     Rates(partition);
+    Squares(partition);
     if (!state_.is_sync) return;
     const StepSum& sum = partition.step_sum_;
     state_.key_count = sum.key_count_;
@@ -167,6 +170,10 @@ class PartitionSaver {
         if (!state_.rates.empty()) {
           const Section section(out, state_.sections, Kind::kRates);
           out.append(state_.rates);
+        }
+        if (!state_.squares.empty()) {
+          const Section section(out, state_.sections, Kind::kSquares);
+          out.append(state_.squares);
         }
         const uint64_t sections = state_.sections;
         const Section section(out, state_.sections, Kind::kEnd);
@@ -231,6 +238,7 @@ class PartitionSaver {
       }
     }
     update(state_.rates.data(), state_.rates.size());
+    update(state_.squares.data(), state_.squares.size());
     number(rows);
     const uint64_t fingerprint = XXH3_64bits_digest(ordered);
     XXH3_freeState(ordered);
@@ -338,6 +346,13 @@ class PartitionSaver {
     }
     for (const auto& [id, pending] : partition.pending_rates_)
       add(id, true, pending.ordinal, pending.rate);
+  }
+
+  void Squares(const Partition& partition) {
+    if (!partition.ClipsGlobalNorm()) return;
+    AppendNumber<double>(state_.squares, partition.closed_squares_);
+    if (partition.HaveAllEnded(partition.version_))
+      AppendNumber<double>(state_.squares, partition.open_squares_);
   }
 
   // One row of a section.

@@ -1,6 +1,7 @@
 #include "server/shard/testing/random_history.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <string>
 
@@ -144,6 +145,18 @@ RandomHistory::Call RandomHistory::NextWorkerCall(const Partition& partition,
                                                   uint32_t rank_number) {
   Rank& rank = ranks_[rank_number];
   const bool must_wait = options_.consistency.mode() == SYNC && !partition.CanPull(rank.step);
+  if (must_wait && options_.clip_global_norm > 0 && partition.HaveAllEnded(partition.version())) {
+    Sender sender{Sender::Kind::kLogicalWorker, rank_number, rank.incarnation, partition.version()};
+    const double norm = std::sqrt(partition.StepSquares(sender.step));
+    const double clip = options_.clip_global_norm;
+    const float scale = norm > clip ? static_cast<float>(clip / norm) : 1.0f;
+    // A repeated close, an early one, or one with an impossible scale now and then.
+    if (Below(8) == 0 && sender.step > 0) --sender.step;
+    if (Below(8) == 0) ++sender.step;
+    return [sender, scale = Below(8) == 0 ? 0.0f : scale](Partition& changed) {
+      (void)changed.CloseStep(sender, scale);
+    };
+  }
   if (rank.rest.empty() && (rank.segments == 0 || !must_wait)) {
     const Sender sender{Sender::Kind::kLogicalWorker, rank_number, rank.incarnation, rank.step};
     return [sender, segments = rank.segments](Partition& changed) {

@@ -13,9 +13,9 @@
 namespace pawl {
 
 // Generates calls that respect the preconditions of Partition: pushes of logical workers in any
-// order within their steps, pushes of clients, assignments, learning rates, duplicates, new
-// incarnations, and invalid requests. Uses tables of all optimizers, sparse and dense. The same
-// seed gives the same calls.
+// order within their steps, closes of steps (clip_global_norm), pushes of clients, assignments,
+// learning rates, duplicates, new incarnations, and invalid requests. Uses tables of all
+// optimizers, sparse and dense. The same seed gives the same calls.
 class RandomHistory {
  public:
   using Call = std::function<void(Partition&)>;

@@ -1,6 +1,7 @@
 #include "tests/harness/reference/reference_table.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <utility>
 
@@ -62,14 +63,47 @@ void ReferenceTable::Add(uint64_t key, const float* gradient) {
     add_block(block, gradient + block * kBlockElements);
 }
 
-void ReferenceTable::CloseStep(uint64_t step, uint32_t ranks) {
+std::map<uint32_t, double> ReferenceTable::Squares(uint32_t ranks, uint32_t partitions) const {
+  constexpr size_t kLanes = 16;
+  const float mean = 1.0f / static_cast<float>(ranks);
+  std::map<uint32_t, double> squares;
+  // In ascending order of the keys.
+  for (const auto& [key, sum] : sums_) {
+    std::vector<double> lanes(kLanes);
+    for (size_t i = 0; i < sum.size(); ++i) {
+      const double value = mean * sum[i];
+      lanes[i % kLanes] += value * value;
+    }
+    for (size_t distance = kLanes / 2; distance > 0; distance /= 2) {
+      for (size_t lane = 0; lane < distance; ++lane) lanes[lane] += lanes[lane + distance];
+    }
+    squares[PartitionOf(spec_.id(), key, partitions)] += lanes[0];
+  }
+  return squares;
+}
+
+float ReferenceClipScale(const std::vector<ReferenceTable>& tables, uint32_t ranks,
+                         uint32_t partitions, float clip_global_norm) {
+  if (clip_global_norm == 0) return 1.0f;
+  std::map<uint32_t, double> by_partition;
+  for (const ReferenceTable& table : tables) {
+    for (const auto& [partition, squares] : table.Squares(ranks, partitions))
+      by_partition[partition] += squares;
+  }
+  double sum = 0;
+  for (const auto& [partition, squares] : by_partition) sum += squares;
+  const double norm = std::sqrt(sum);
+  return norm > clip_global_norm ? static_cast<float>(clip_global_norm / norm) : 1.0f;
+}
+
+void ReferenceTable::CloseStep(uint64_t step, uint32_t ranks, float clip_scale) {
   for (const auto& [key, sum] : sums_) {
     const auto [row, is_new] = rows_.try_emplace(key);
     if (is_new) {
       row->second.weights = ReferenceInitialValues(spec_, job_seed_, key, BlockWidth(key));
       optimizer_.Begin(row->second);
     }
-    optimizer_.Apply(step, 1.0f / static_cast<float>(ranks), sum, row->second);
+    optimizer_.Apply(step, 1.0f / static_cast<float>(ranks) * clip_scale, sum, row->second);
   }
   sums_.clear();
 }

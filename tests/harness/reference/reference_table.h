@@ -29,8 +29,11 @@ class ReferenceTable {
   void Read(uint64_t key, std::vector<float>& out) const;
   // Adds a rank's gradient to the step's sum; the first gradient is copied. Ranks come in order.
   void Add(uint64_t key, const float* gradient);
-  // Applies the sum divided by `ranks` and clears it.
-  void CloseStep(uint64_t step, uint32_t ranks);
+  // The sums of the squares of the step's sum divided by `ranks`, by partition
+  // (Job.clip_global_norm; server/optimizer/README.md, "The global norm").
+  std::map<uint32_t, double> Squares(uint32_t ranks, uint32_t partitions) const;
+  // Applies the sum divided by `ranks` and multiplied by `clip_scale`, and clears it.
+  void CloseStep(uint64_t step, uint32_t ranks, float clip_scale = 1.0f);
 
   // The records of scheduler/status/digest.h: (crc32c, rows) by partition.
   struct PartitionRecord {
@@ -53,6 +56,10 @@ class ReferenceTable {
   std::map<uint64_t, ReferenceRow> rows_;
   std::map<uint64_t, std::vector<float>> sums_;
 };
+
+// The factor of the step's gradients. `tables` are in ascending order of their ids.
+float ReferenceClipScale(const std::vector<ReferenceTable>& tables, uint32_t ranks,
+                         uint32_t partitions, float clip_global_norm);
 
 // The digest of scheduler/status/digest.h over all tables.
 uint32_t ReferenceDigest(const std::vector<ReferenceTable>& tables, uint32_t partitions);

@@ -150,7 +150,11 @@ absl::StatusOr<ReferenceResult> TrainReference(const Job& job) {
         }
       }
     }
-    for (ReferenceTable& table : result.tables) table.CloseStep(step, job.logical_workers());
+    const float clip_scale = ReferenceClipScale(result.tables, job.logical_workers(),
+                                                job.partitions(), job.clip_global_norm());
+    result.clipped_steps += clip_scale < 1.0f;
+    for (ReferenceTable& table : result.tables)
+      table.CloseStep(step, job.logical_workers(), clip_scale);
     result.samples += loss.samples;
     result.last_loss = loss.loss_sum / static_cast<double>(std::max<uint64_t>(loss.samples, 1));
     if (step == 0) result.first_loss = result.last_loss;

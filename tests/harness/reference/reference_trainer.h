@@ -16,6 +16,8 @@ struct ReferenceResult {
   uint32_t digest = 0;
   uint64_t steps = 0;
   uint64_t samples = 0;
+  // The steps whose gradients clip_global_norm scaled down.
+  uint64_t clipped_steps = 0;
   // The mean loss over the samples of the first and of the last step.
   double first_loss = 0;
   double last_loss = 0;
