@@ -48,6 +48,8 @@ inline constexpr uint32_t kMaxExperts = 64;
 inline constexpr uint64_t kMaxMmoeLayers = 400;
 // Labels of a sample.
 inline constexpr uint32_t kMaxLabels = 64;
+// The position of a step is found by going through them.
+inline constexpr int kMaxBatchSizeChanges = 100;
 // The weight matrix between two layers of this width takes 1 GiB, too much to move in a step.
 inline constexpr uint32_t kMaxLayerWidth = 16384;
 // One less than the widest row: models keep a bias beside the factors.

@@ -450,6 +450,10 @@ absl::Status ValidateDelayCompensation(const Job& job) {
 }
 
 absl::Status ValidateBatchSizeChanges(const Job& job, uint32_t logical_workers) {
+  if (job.batch_size_changes_size() > kMaxBatchSizeChanges) {
+    return Invalid("batch_size_changes has ", job.batch_size_changes_size(), " entries; at most ",
+                   kMaxBatchSizeChanges, " are possible");
+  }
   uint32_t epoch_before = 0;
   for (int i = 0; i < job.batch_size_changes_size(); ++i) {
     const BatchSizeChange& change = job.batch_size_changes(i);
@@ -609,6 +613,10 @@ absl::Status ValidateJob(const Job& job, const JobValidationOptions& options) {
   if (IsServeOnly(job)) {
     if (job.has_evaluation())
       return Invalid("evaluation is set, but the job has neither data nor model");
+    if (job.batch_size_changes_size() > 0)
+      return Invalid("batch_size_changes is set, but the job has neither data nor model");
+    if (job.delay_compensation() != 0)
+      return Invalid("delay_compensation is set, but the job has neither data nor model");
     return absl::OkStatus();
   }
 

@@ -115,6 +115,18 @@ model { %s } optimizer { adagrad { learning_rate: 0.1 } } evaluation { group_by:
                     expected,
                 )
 
+    def test_streamed_data_has_the_scores_of_data_in_memory(self):
+        metrics = self.train(
+            "--set=data.window_samples=150",
+            "--set=data.stream_eval=true",
+            "--set=evaluation.group_by=",
+        )
+        expected = scores_of(metrics["eval"])
+        self.assertEqual(scores_of(self.evaluate()["eval"]), expected)
+        in_memory = self.evaluate("--set=data.stream_eval=false", "--set=data.window_samples=150")
+        self.assertAlmostEqual(in_memory["eval"]["logloss"], expected["logloss"], 12)
+        self.assertEqual(in_memory["eval"]["auc"], expected["auc"])
+
     def test_every_checkpoint_of_a_bounded_job_can_be_evaluated(self):
         self.train(
             "--set=consistency={mode:BOUNDED staleness:3}",

@@ -5,7 +5,6 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "client_lib/base/status_macros.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/util/message_differencer.h"
@@ -39,7 +38,7 @@ using Columns = google::protobuf::RepeatedPtrField<Column>;
 absl::Status SameColumns(const std::string& field, const Columns& now, const Columns& then) {
   const auto text = [](const Columns& columns, int i) {
     return i < columns.size() ? absl::StrCat("{ ", columns[i].ShortDebugString(), " }")
-                              : std::string("not there");
+                              : std::string("missing");
   };
   for (int i = 0; i < std::max(now.size(), then.size()); ++i) {
     if (i < now.size() && i < then.size() &&
@@ -71,7 +70,8 @@ absl::Status SameSamples(const Job& job, const Job& then) {
   const Data& now = job.data();
   const Data& before = then.data();
   if (job.evaluation().only() && HasColumns(now) && HasColumns(before))
-    return SameColumns("data's column", FeaturesOf(now), FeaturesOf(before));
+    return SameColumns(now.format() == CSV ? "data.csv.columns" : "data.records.columns",
+                       FeaturesOf(now), FeaturesOf(before));
   if (now.format() != before.format())
     return Differs("data.format", DataFormat_Name(now.format()), DataFormat_Name(before.format()));
   if (now.libsvm_fields() != before.libsvm_fields()) {
@@ -84,11 +84,14 @@ absl::Status SameSamples(const Job& job, const Job& then) {
   return SameColumns("data.records.columns", now.records().columns(), before.records().columns());
 }
 
-std::string BatchSizes(const Job& job) {
-  return absl::StrJoin(job.batch_size_changes(), ", ",
-                       [](std::string* out, const BatchSizeChange& change) {
-                         absl::StrAppend(out, "{ ", change.ShortDebugString(), " }");
-                       });
+// The batch sizes of the first `epochs` passes over the data, as a text.
+std::string BatchSizes(const Job& job, uint32_t epochs) {
+  std::string text = absl::StrCat(job.batch_size());
+  for (const BatchSizeChange& change : job.batch_size_changes()) {
+    if (change.epoch() < epochs)
+      absl::StrAppend(&text, ", ", change.batch_size(), " from epoch ", change.epoch());
+  }
+  return text;
 }
 
 }  // namespace
@@ -134,8 +137,9 @@ absl::Status CheckFits(const Job& job, const CheckpointManifest& manifest) {
   PAWL_RETURN_IF_ERROR(
       SameMessage("sparse_optimizer", job.sparse_optimizer(), then.sparse_optimizer()));
   if (job.evaluation().only()) return absl::OkStatus();
-  PAWL_RETURN_IF_ERROR(same("batch_size", job.batch_size(), then.batch_size()));
-  PAWL_RETURN_IF_ERROR(same("batch_size_changes", BatchSizes(job), BatchSizes(then)));
+  // A job may continue with other sizes where the former one ended.
+  const uint32_t epochs = std::max(then.epochs(), 1u);
+  PAWL_RETURN_IF_ERROR(same("batch_size", BatchSizes(job, epochs), BatchSizes(then, epochs)));
   PAWL_RETURN_IF_ERROR(same("clip_global_norm", job.clip_global_norm(), then.clip_global_norm()));
   PAWL_RETURN_IF_ERROR(same("data.keep_order", job.data().keep_order(), then.data().keep_order()));
   PAWL_RETURN_IF_ERROR(

@@ -202,8 +202,13 @@ TEST_F(RestoreTest, IncompatibleJobIsRefused) {
   });
   expect_refused("data.csv.columns[0]",
                  [](Job& job) { job.mutable_data()->mutable_csv()->add_columns(); });
-  expect_refused("batch_size_changes",
-                 [](Job& job) { job.add_batch_size_changes()->set_batch_size(100); });
+  EXPECT_TRUE(Fits([](Job& job) {
+                job.set_epochs(99);
+                job.add_batch_size_changes()->set_epoch(90);
+              }).ok())
+      << "after the end of the former job";
+  job_.set_epochs(50);
+  expect_refused("batch_size", [](Job& job) { job.add_batch_size_changes()->set_epoch(49); });
   expect_refused("data.window_samples",
                  [](Job& job) { job.mutable_data()->set_window_samples(9); });
   expect_refused("data.max_bad_samples",
@@ -270,7 +275,7 @@ TEST_F(RestoreTest, EvaluationAloneNeedsOnlyTheSameModel) {
   };
   EXPECT_TRUE(Fits(from_records("")).ok()) << Fits(from_records(""));
   const absl::Status other = Fits(from_records("else"));
-  EXPECT_TRUE(absl::StartsWith(other.message(), "data's column[0] is {")) << other;
+  EXPECT_TRUE(absl::StartsWith(other.message(), "data.records.columns[0] is {")) << other;
 }
 
 TEST_F(RestoreTest, LaterCheckpointsAreSetAside) {

@@ -112,12 +112,18 @@ absl::Status EvaluationCollector::Add(const ReportEvaluationRequest& part) {
         absl::StrCat(Where(part), ": ", share.received_count, " of the ", part.part(),
                      " parts before it are here; send all of them again"));
   }
+  // A rank sends its labels in order.
+  if (part.part() + 1 == part.parts() && part.label() > 0 &&
+      !shares_[size_t{part.label() - 1} * ranks_ + part.rank()].complete()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        Where(part), ": the parts of label ", part.label() - 1, " are not here; send all again"));
+  }
 
   PAWL_ASSIGN_OR_RETURN(std::vector<Score> scores, ReadScores(part, loss_));
   if (scores_ + scores.size() > kMaxEvaluationScores) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat(Where(part), ": more than ", kMaxEvaluationScores,
-                     " distinct scores in one evaluation; evaluate on fewer samples"));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        Where(part), ": more than ", kMaxEvaluationScores,
+        " distinct scores of all labels in one evaluation; evaluate on fewer samples"));
   }
   if (!empty() && part.rounded_scores() != rounded_scores_) {
     return absl::InvalidArgumentError(
@@ -191,7 +197,7 @@ bool EvaluationCollector::empty() const {
 void EvaluationCollector::Forget(uint32_t rank) {
   for (size_t i = rank; i < shares_.size(); i += ranks_) {
     Share& share = shares_[i];
-    complete_shares_ -= !share.received.empty() && share.received_count == share.received.size();
+    complete_shares_ -= share.complete();
     scores_ -= share.scores;
     share = Share();
   }

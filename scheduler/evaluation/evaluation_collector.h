@@ -13,8 +13,8 @@
 
 namespace pawl {
 
-// The limit on distinct scores of all ranks for one evaluation: 12 bytes each, and as much again
-// while they are merged.
+// The limit on distinct scores of all ranks and labels for one evaluation: 12 bytes each, and as
+// much again while they are merged.
 inline constexpr uint64_t kMaxEvaluationScores = 1u << 25;
 inline constexpr uint32_t kMaxEvaluationParts = 65536;
 
@@ -26,9 +26,9 @@ class EvaluationCollector {
 
   // Adds a part; a repeated part counts once. INVALID_ARGUMENT names the field; OUT_OF_RANGE: an
   // impossible rank; FAILED_PRECONDITION: another evaluation is being collected, or the last part
-  // of a rank's label comes while others are missing (the previous scheduler had collected them:
-  // the rank sends all parts again); RESOURCE_EXHAUSTED: beyond the limit on scores. An error
-  // changes nothing.
+  // of a rank's label comes while others, or those of the label before it, are missing (the
+  // previous scheduler had collected them: the rank sends all parts again); RESOURCE_EXHAUSTED:
+  // beyond the limit on scores. An error changes nothing.
   absl::Status Add(const ReportEvaluationRequest& part);
 
   // Drops the parts of the rank in the present evaluation: its next host reports all of them.
@@ -49,6 +49,8 @@ class EvaluationCollector {
  private:
   // A rank's predictions of one label.
   struct Share {
+    bool complete() const { return !received.empty() && received_count == received.size(); }
+
     // By part; empty until the first part.
     std::vector<std::vector<RankEvaluation::Score>> parts;
     std::vector<bool> received;

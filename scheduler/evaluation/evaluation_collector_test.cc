@@ -281,6 +281,11 @@ TEST(EvaluationCollectorTest, LabelsAreCollectedApart) {
   collector.Forget(0);
   add(1, 1, 1);
   EXPECT_FALSE(collector.complete());
+  ReportEvaluationRequest second_only = Parts(second, 0, 1)[0];
+  second_only.set_label(1);
+  second_only.set_labels(2);
+  EXPECT_EQ(collector.Add(second_only).code(), absl::StatusCode::kFailedPrecondition)
+      << "the rank must send the first label again";
   add(0, 0, 1);
   add(0, 1, 1);
   ASSERT_TRUE(collector.complete());

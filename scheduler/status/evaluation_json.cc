@@ -20,6 +20,10 @@ Json EvaluationJson(const EvaluationResult& result) {
     json["group_samples"] = result.group_samples();
   }
   if (result.has_ndcg()) json["ndcg_groups"] = result.ndcg_groups();
+  for (const EvaluationResult& other : result.other_labels()) {
+    if (other.has_auc_error_max())
+      json[other.label() + "/auc_error_max"] = JsonNumber(other.auc_error_max());
+  }
   if (result.unix_ms() > 0) {
     json["time"] = static_cast<double>(result.unix_ms()) / 1000;
     json["train_s"] = JsonNumber(result.train_s());

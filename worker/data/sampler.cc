@@ -55,6 +55,18 @@ absl::StatusOr<Sampler> Sampler::Create(const Options& options) {
   return Sampler(options);
 }
 
+Sampler::Options Sampler::OptionsOf(const Job& job, uint64_t samples, uint32_t logical_workers) {
+  Options options;
+  options.samples = samples;
+  options.batch_size = job.batch_size();
+  options.logical_workers = logical_workers;
+  options.seed = job.seed();
+  options.keep_order = job.data().keep_order();
+  for (const BatchSizeChange& change : job.batch_size_changes())
+    options.changes.push_back({change.epoch(), change.batch_size()});
+  return options;
+}
+
 Sampler::Sampler(const Options& options)
     : options_(options), epochs_((options.samples + options.batch_size - 1) / options.batch_size) {
   for (const SamplerChange& change : options.changes) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "proto/job.pb.h"
 
 namespace pawl {
 
@@ -21,7 +22,7 @@ struct SamplePosition {
 // size. A value type.
 class EpochSteps {
  public:
-  // Every epoch has this many steps, at least 1.
+  // Every epoch has this many steps. REQUIRES: steps > 0.
   explicit EpochSteps(uint64_t steps) : phases_{{.steps_per_epoch = steps}} {}
 
   // From `epoch` on, each has this many steps. REQUIRES: both are above 0; epochs ascend.
@@ -85,6 +86,8 @@ class Sampler {
     std::vector<SamplerChange> changes = {};
   };
 
+  // The options for the job's training data of this many samples.
+  static Options OptionsOf(const Job& job, uint64_t samples, uint32_t logical_workers);
   // INVALID_ARGUMENT for a number that is 0 or above its limit (kMaxSamples, kMaxBatchSize,
   // kMaxRanks). REQUIRES: the changes' epochs ascend.
   static absl::StatusOr<Sampler> Create(const Options& options);
@@ -98,7 +101,7 @@ class Sampler {
   const EpochSteps& epochs() const { return epochs_; }
   uint64_t BatchSizeOf(uint64_t epoch) const;
 
-  // REQUIRES of every position: its step is one of its epoch.
+  // In all functions below, position.step < epochs().StepsOf(position.epoch).
 
   // The samples of all logical workers in a step, by which the sum of their gradients is divided.
   // At least 1.

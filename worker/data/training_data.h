@@ -1,4 +1,4 @@
-// The data that the ranks of a process train on.
+// The data that the ranks of a process train on, or evaluate.
 #ifndef PAWL_WORKER_DATA_TRAINING_DATA_H_
 #define PAWL_WORKER_DATA_TRAINING_DATA_H_
 

@@ -13,6 +13,7 @@
 #include "client_lib/job/data_files.h"
 #include "client_lib/job/model_layers.h"
 #include "spdlog/spdlog.h"
+#include "worker/data/readers/libsvm_reader.h"
 #include "worker/model/loss_function.h"
 #include "worker/train/ndcg.h"
 
@@ -36,7 +37,7 @@ absl::Status CheckLabels(const Job& job, const DataShape& shape, const LabelSumm
   return loss.CheckLabels(labels, absl::StrCat(field, ": the labels of ", Describe(files)));
 }
 
-// With squared loss the first labels of groups are relevances.
+// With squared loss the first labels of samples in groups are relevances.
 absl::Status CheckRelevances(const Job& job, const Dataset& eval,
                              const std::vector<std::string>& files) {
   if (job.evaluation().group_by().empty() || LossOf(job.model()) != SQUARED)
@@ -71,17 +72,23 @@ void LogBadSamples(const BadSamples& bad) {
   for (const std::string& example : bad.shown()) spdlog::warn("  {}", example);
 }
 
+// How evaluation data is streamed. `train_fields`: of the training data; 0: unknown.
+Data StreamedEvaluation(const Data& job_data, uint32_t train_fields) {
+  Data spec = job_data;
+  spec.clear_data_id();
+  spec.clear_max_bad_samples();
+  if (spec.format() == LIBSVM && spec.libsvm_fields() == 0) spec.set_libsvm_fields(train_fields);
+  return spec;
+}
+
 // Opens data.eval. `train` is null with evaluation.only.
 absl::Status OpenEvaluationData(const Job& job, const TrainingData* train, uint64_t max_bytes,
                                 StreamOptions streaming, JobData& data) {
   PAWL_ASSIGN_OR_RETURN(const std::vector<std::string> files,
                         ExpandDataFiles("data.eval", job.data().eval(), job.data().format()));
   if (job.data().stream_eval()) {
-    Data spec = job.data();
-    spec.clear_data_id();
-    spec.clear_max_bad_samples();
-    if (train != nullptr && spec.libsvm_fields() == 0 && spec.format() == LIBSVM)
-      spec.set_libsvm_fields(train->shape().field_count);
+    const Data spec =
+        StreamedEvaluation(job.data(), train == nullptr ? 0 : train->shape().field_count);
     streaming.is_training = false;
     PAWL_ASSIGN_OR_RETURN(auto streamed, StreamedData::Open(spec, files, std::move(streaming)));
     PAWL_RETURN_IF_ERROR(
@@ -168,6 +175,21 @@ absl::StatusOr<std::string> MakeDataIndex(const Job& job, const std::string& ind
   if (files.empty()) return absl::InvalidArgumentError("data.train: is not set");
   PAWL_ASSIGN_OR_RETURN(const std::vector<IndexedFile> indexed,
                         OpenIndexedFiles(spec, files, {.dir = index_dir, .refresh = true}));
+  if (spec.stream_eval()) {
+    PAWL_ASSIGN_OR_RETURN(const std::vector<std::string> eval_files,
+                          ExpandDataFiles("data.eval", spec.eval(), spec.format()));
+    uint64_t most_entries = 0;
+    for (const IndexedFile& file : indexed)
+      most_entries = std::max(most_entries, file.index.most_entries);
+    uint32_t fields = 0;
+    if (spec.format() == LIBSVM) {
+      PAWL_ASSIGN_OR_RETURN(fields,
+                            LibsvmFields(spec.libsvm_fields(), most_entries, files.front()));
+    }
+    PAWL_RETURN_IF_ERROR(OpenIndexedFiles(StreamedEvaluation(spec, fields), eval_files,
+                                          {.dir = index_dir, .refresh = true})
+                             .status());
+  }
   return DataId(indexed);
 }
 

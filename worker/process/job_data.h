@@ -34,14 +34,14 @@ struct JobDataOptions {
   std::string index_dir = {};
 };
 
-// Opens the job's files: reads them, except for data that is streamed, which needs an
-// index. With evaluation.only opens the evaluation data alone, which is also `train`. Returns the
-// errors of Dataset::Load and StreamedData::Open, and INVALID_ARGUMENT, naming the field, for
-// labels that the model's loss does not accept.
+// Opens the job's files: reads them, except for data that is streamed, which needs an index. With
+// evaluation.only opens the evaluation data alone, which is also `train`. Returns the errors of
+// Dataset::Load and StreamedData::Open, and INVALID_ARGUMENT, naming the field, for labels that the
+// model's loss does not accept.
 absl::StatusOr<JobData> LoadJobData(const Job& job, const JobDataOptions& options);
 
-// Makes the indexes of the job's training data where they are missing or outdated. Returns the
-// data's identity. INVALID_ARGUMENT if the job does not stream its data.
+// Makes the indexes of the job's streamed data where they are missing or outdated. Returns the
+// identity of the training data. INVALID_ARGUMENT if the job does not stream its data.
 absl::StatusOr<std::string> MakeDataIndex(const Job& job, const std::string& index_dir);
 
 }  // namespace pawl

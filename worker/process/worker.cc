@@ -298,15 +298,8 @@ absl::Status Prepare(const WorkerOptions& options, Client& client, Training& tra
                         Await(assigned, assignment_timeout + kLibraryGrace, training.interrupt,
                               "assignment of ranks"));
   const uint32_t logical_workers = assignment.logical_workers_total();
-  Sampler::Options sampling;
-  sampling.samples = training.data.train->size();
-  sampling.batch_size = job.batch_size();
-  for (const BatchSizeChange& change : job.batch_size_changes())
-    sampling.changes.push_back({change.epoch(), change.batch_size()});
-  sampling.logical_workers = logical_workers;
-  sampling.seed = job.seed();
-  sampling.keep_order = job.data().keep_order();
-  PAWL_ASSIGN_OR_RETURN(training.sampler, Sampler::Create(sampling));
+  PAWL_ASSIGN_OR_RETURN(training.sampler, Sampler::Create(Sampler::OptionsOf(
+                                              job, training.data.train->size(), logical_workers)));
   training.plan.emplace(job, training.sampler->epochs(), assignment.counted_from_step());
 
   const auto make_model = [&training, records_steps = options.records_steps] {

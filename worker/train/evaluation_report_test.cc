@@ -167,7 +167,7 @@ ReportEvaluationRequest ReportOf(const std::vector<GroupedSample>& samples, Repo
   for (const GroupedSample& sample : samples) {
     groups.push_back(sample.group);
     batch.labels.push_back(sample.positive);
-    // Only the first label counts.
+    // This report is of the first label.
     batch.labels.push_back(!sample.positive);
     predictions.scores.push_back(sample.score);
   }

@@ -13,10 +13,13 @@
 namespace pawl {
 namespace {
 
-// The size of the batches of an evaluation: at most kEvaluationBatchSize, and such that all ranks
-// have almost the same number of samples.
-uint64_t EvaluationBatch(uint64_t samples, uint64_t ranks) {
-  const uint64_t most = ranks * kEvaluationBatchSize;
+// The size of the batches of an evaluation: at most kEvaluationBatchSize and a window, and such
+// that all ranks have almost the same number of samples.
+uint64_t EvaluationBatch(uint64_t samples, uint64_t ranks, uint64_t window_samples) {
+  const uint64_t largest = window_samples == 0
+                               ? kEvaluationBatchSize
+                               : std::min<uint64_t>(kEvaluationBatchSize, window_samples);
+  const uint64_t most = ranks * largest;
   const uint64_t batches = ranks * ((samples + most - 1) / most);
   return (samples + batches - 1) / batches;
 }
@@ -64,8 +67,11 @@ absl::StatusOr<bool> RankEvaluation::Run(uint64_t step) {
             shared_.eval_in_memory->GroupOf(samples_[i * kEvaluationBatchSize + s], *group_key_));
     }
     for (uint32_t label = 0; label < labels; ++label) {
+      // With squared loss only the first label is known to be a relevance.
+      const bool has_groups = label == 0 || model_.loss() == LOGISTIC;
       const absl::Status status = reports[label].Add(
-          pulled.batch(), label == 0 ? predictions : predictions.other_labels[label - 1], groups);
+          pulled.batch(), label == 0 ? predictions : predictions.other_labels[label - 1],
+          has_groups ? absl::MakeSpan(groups) : absl::Span<const uint64_t>());
       if (!status.ok()) {
         return absl::Status(status.code(),
                             absl::StrCat(status.message(), OverflowHint(shared_.job)));
@@ -85,7 +91,7 @@ absl::StatusOr<bool> RankEvaluation::Run(uint64_t step) {
     for (ReportEvaluationRequest& part : report.TakeParts(header)) parts.push_back(std::move(part));
   }
   // Windows of streamed data take memory that training needs.
-  whole_.reset();
+  batch_source_.reset();
   PAWL_ASSIGN_OR_RETURN(const ReportEvaluationResponse response, Report(parts));
   return response.stop();
 }
@@ -93,9 +99,9 @@ absl::StatusOr<bool> RankEvaluation::Run(uint64_t step) {
 RankEvaluation::~RankEvaluation() { CloseShare(); }
 
 void RankEvaluation::CloseShare() {
-  if (whole_ != nullptr) whole_->Cancel();
+  if (batch_source_ != nullptr) batch_source_->Cancel();
   stream_.reset();
-  whole_.reset();
+  batch_source_.reset();
 }
 
 absl::Status RankEvaluation::OpenShare() {
@@ -114,14 +120,15 @@ absl::Status RankEvaluation::OpenShare() {
     PAWL_ASSIGN_OR_RETURN(
         sampler_, Sampler::Create(
                       {.samples = shared_.eval->size(),
-                       .batch_size = EvaluationBatch(shared_.eval->size(), shared_.logical_workers),
+                       .batch_size = EvaluationBatch(shared_.eval->size(), shared_.logical_workers,
+                                                     shared_.job.data().window_samples()),
                        .keep_order = true}));
   }
   const SampleRange share = ShareOf(sampler_->epochs().StepsOf(0), rank_, shared_.logical_workers);
   batches_ = share.size();
-  whole_ = shared_.eval->OpenRank(*sampler_, /*rank=*/0, share.end, {model_.layout(), {}});
+  batch_source_ = shared_.eval->OpenRank(*sampler_, /*rank=*/0, share.end, {model_.layout(), {}});
   stream_ = std::make_unique<BatchStream>(0, batches_, [this, share](uint64_t i, Batch* batch) {
-    return whole_->Assemble(share.begin + i, batch);
+    return batch_source_->Assemble(share.begin + i, batch);
   });
   return absl::OkStatus();
 }

@@ -66,7 +66,7 @@ class RankEvaluation {
   std::optional<BatchAssembler> assembler_;
   // Otherwise the rank has some of the batches of the whole data.
   std::optional<Sampler> sampler_;
-  std::unique_ptr<RankBatches> whole_;
+  std::unique_ptr<RankBatches> batch_source_;
   std::vector<absl::Span<const float>> parameters_;
   // Kept until the next evaluation, because calls borrow its batches.
   std::unique_ptr<BatchStream> stream_;

@@ -39,6 +39,7 @@ struct Setting {
   std::string group_by = {};
   uint64_t max_exact_samples = 0;
   float delay_compensation = 0;
+  uint64_t max_steps = 0;
 };
 
 // All ranks of a job in this process, over the fakes. Tests access its public members.
@@ -55,6 +56,7 @@ class Cluster {
     *job_.mutable_precision() = setting.precision;
     job_.mutable_consistency()->set_mode(setting.mode);
     job_.set_delay_compensation(setting.delay_compensation);
+    job_.set_max_steps(setting.max_steps);
     job_.mutable_data()->set_format(LIBSVM);
     job_.mutable_data()->add_train(WriteFile("train", setting.train_samples));
     train_ = Dataset::Load(job_.data(), job_.data().train(0)).value();
@@ -367,27 +369,26 @@ TEST(RankTrainerTest, RanksMeetBeforeEvaluationsOutsideSync) {
             (std::set<std::string>{"evaluation-1", "evaluation-2"}));
 }
 
-TEST(RankTrainerTest, GradientsAreCompensatedByWhatOthersHaveChanged) {
-  // One rank: its step 1 is pulled before its step 0 is pushed, so its delay is one step.
-  const auto train = [](float lambda) {
+TEST(RankTrainerTest, GradientsAreCompensatedByWhatHasChangedSince) {
+  // One rank, whose step 1 is pulled before step 0 is pushed. The value of the bias at the end.
+  const auto bias_after = [](uint64_t steps, float lambda) {
     Cluster cluster({.mode = ASYNC,
                      .logical_workers = 1,
                      .epochs = 1,
                      .share_dense = false,
-                     .delay_compensation = lambda});
+                     .delay_compensation = lambda,
+                     .max_steps = steps});
     cluster.RunAllOk();
-    return cluster.servers_->parameters();
+    return cluster.servers_->parameters().at({"bias", 0})[0];
   };
-  const auto plain = train(0);
-  const auto compensated = train(0.5f);
-  ASSERT_EQ(plain.size(), compensated.size());
-  EXPECT_NE(plain, compensated);
-
-  // The same by hand, from the parameters that the servers have had.
-  const std::vector<float> g = {0.5f, -2.0f}, before = {1.0f, 1.0f}, now = {0.5f, 3.0f};
-  std::vector<float> corrected = g;
-  AddDelayCompensation(0.5f, before, now, absl::MakeSpan(corrected));
-  EXPECT_EQ(corrected, (std::vector<float>{0.5f + 0.5f * 0.25f * -0.5f, -2.0f + 0.5f * 4.0f * 2}));
+  const float g0 = -bias_after(1, 0) / kLearningRate;
+  const float after = bias_after(2, 0);
+  const float g1 = -after / kLearningRate - g0;
+  ASSERT_GT(std::abs(g0 * g1), 1e-3f);
+  constexpr float kLambda = 2;
+  // Between the pulls of step 1 the bias has become -rate * g0.
+  const float corrected = g1 + kLambda * g1 * g1 * -kLearningRate * g0;
+  EXPECT_NEAR(bias_after(2, kLambda), -kLearningRate * (g0 + corrected), 1e-6f);
 }
 
 TEST(RankTrainerTest, RanksMeetAgainAfterADeath) {

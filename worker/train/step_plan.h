@@ -12,8 +12,8 @@ namespace pawl {
 // The same for all ranks: a function of the job and the data size alone. Immutable.
 class StepPlan {
  public:
-  // A job without `epochs` has one epoch. With evaluation.only the
-  // plan ends at `restored_step`, the step of the checkpoint, with evaluation 1.
+  // A job without `epochs` has one epoch. With evaluation.only the plan ends at `restored_step`,
+  // the step of the checkpoint, with evaluation 1.
   StepPlan(const Job& job, const EpochSteps& epochs, uint64_t restored_step = 0);
 
   // Steps of the job, the same for every rank.

@@ -177,8 +177,10 @@ absl::StatusOr<EvaluatedCheckpoint> PrepareEvaluation(Env& env, const EvaluateOp
   if (data.eval().empty())
     return absl::InvalidArgumentError("the job has no data.eval; name files with --data");
   *data.mutable_train() = data.eval();
-  data.clear_window_samples();
-  data.clear_block_bytes();
+  if (!data.stream_eval()) {
+    data.clear_window_samples();
+    data.clear_block_bytes();
+  }
   data.clear_data_id();
   data.clear_max_bad_samples();
   Evaluation& evaluation = *job.mutable_evaluation();

@@ -36,8 +36,9 @@ Progress ProgressMeter::Update(const GetStatusResponse& status, MonotonicTime no
   progress.step = status.steps();
   progress.steps_total = status.steps_total();
   progress.epochs = status.job().epochs();
-  // With max_steps the total does not tell the length of an epoch.
-  if (status.steps_total() > 0 && status.job().epochs() > 0 && status.job().max_steps() == 0) {
+  // With max_steps or other batch sizes the total does not tell the length of an epoch.
+  if (status.steps_total() > 0 && status.job().epochs() > 0 && status.job().max_steps() == 0 &&
+      status.job().batch_size_changes().empty()) {
     const uint64_t steps_per_epoch =
         std::max<uint64_t>(1, status.steps_total() / status.job().epochs());
     progress.epoch = static_cast<uint32_t>(

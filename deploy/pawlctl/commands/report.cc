@@ -63,7 +63,9 @@ Json CountersJson(const ServerCounters& counters) {
 
 // How good the predictions are as probabilities.
 bool IsOfProbabilities(const EvaluationScore& score) {
-  const absl::string_view name = score.name;
+  // Without the name of a further label, which may have a slash.
+  absl::string_view name = score.name;
+  name.remove_prefix(name.rfind('/') + 1);
   return name == "normalized_entropy" || name == "calibration";
 }
 

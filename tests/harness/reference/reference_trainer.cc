@@ -82,16 +82,8 @@ absl::StatusOr<ReferenceResult> TrainReference(const Job& job) {
   PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, OpenDevice("cpu"));
   PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<TrainingModel> model,
                         TrainingModel::Create(job, data->shape(), *device));
-  std::vector<SamplerChange> changes;
-  for (const BatchSizeChange& change : job.batch_size_changes())
-    changes.push_back({change.epoch(), change.batch_size()});
-  PAWL_ASSIGN_OR_RETURN(const Sampler sampler,
-                        Sampler::Create({.samples = data->size(),
-                                         .batch_size = job.batch_size(),
-                                         .logical_workers = job.logical_workers(),
-                                         .seed = job.seed(),
-                                         .keep_order = job.data().keep_order(),
-                                         .changes = changes}));
+  PAWL_ASSIGN_OR_RETURN(const Sampler sampler, Sampler::Create(Sampler::OptionsOf(
+                                                   job, data->size(), job.logical_workers())));
   ReferenceResult result;
   for (const TableSpec& unnumbered : model->tables()) {
     TableSpec spec = unnumbered;

@@ -121,8 +121,9 @@ TEST_F(FeaturesTest, StreamedListsKeepTheBitsThroughKills) {
 
 TEST_F(FeaturesTest, StreamedEvaluationsScoreAsThoseInMemory) {
   // The batches grow in the second pass, and the evaluations follow the passes.
+  WriteVisits(eval_, 5000, 2);
   const auto job = [this](const std::string& streaming) {
-    return JobText(kClicks, absl::StrCat("window_samples: 100 block_bytes: 4096 ", streaming),
+    return JobText(kClicks, absl::StrCat("window_samples: 700 block_bytes: 4096 ", streaming),
                    "wide_deep { dim: 4 hidden: 8 }") +
            "batch_size_changes { epoch: 1 batch_size: 150 }";
   };

@@ -16,6 +16,11 @@ namespace {
 
 constexpr uint64_t kNoLimit = std::numeric_limits<uint64_t>::max();
 
+bool Covers(const std::optional<StreamWindow>& window, const SamplePosition& position) {
+  return window.has_value() && window->epoch == position.epoch &&
+         window->first_step <= position.step && position.step < window->end_step;
+}
+
 }  // namespace
 
 RankStream::Slot::Slot(const FieldLookup& lookup)
@@ -45,28 +50,39 @@ RankStream::~RankStream() {
 
 absl::Status RankStream::Assemble(uint64_t step, Batch* batch) {
   const SamplePosition position = sampler_.epochs().PositionOf(step);
-  const StreamWindow window = order_.WindowOf(position);
-  if (current_->window != window) {
-    PAWL_RETURN_IF_ERROR(Advance(window));
-    const StreamWindow next = order_.Next(window);
-    if (sampler_.epochs().FirstStepOf(next.epoch) + next.first_step < end_step_) ReadAhead(next);
+  if (!Covers(current_->window, position)) {
+    PAWL_RETURN_IF_ERROR(Advance(position));
+    const StreamWindow next = order_.Next(order_.WindowOf(position));
+    if (sampler_.epochs().FirstStepOf(next.epoch) + next.first_step < end_step_)
+      ReadAhead(WindowFrom({next.epoch, next.first_step}));
   }
-  order_.Indices(window, position.step, rank_, &indices_);
+  order_.Indices(*current_->window, position.step, rank_, &indices_);
   return current_->assembler.Assemble(indices_, batch);
 }
 
-absl::Status RankStream::Advance(const StreamWindow& window) {
+StreamWindow RankStream::WindowFrom(const SamplePosition& position) const {
+  StreamWindow window = order_.WindowOf(position);
+  // Otherwise the permutation is one of the whole window.
+  if (!sampler_.options().keep_order) return window;
+  const uint64_t before = sampler_.epochs().FirstStepOf(window.epoch);
+  window.first_step = position.step;
+  window.end_step = std::min(window.end_step, std::max(end_step_, before) - before);
+  return window;
+}
+
+absl::Status RankStream::Advance(const SamplePosition& position) {
   const MonotonicTime begin = Clock::Real().Now();
   absl::Status status;
   if (loading_.valid()) {
     status = loading_.get();
     if (status.ok()) next_->window = loading_window_;
     // Another attempt would hide a limit that was exceeded.
-    if (!status.ok() && loading_window_ == window) return status;
+    if (!status.ok() && Covers(loading_window_, position)) return status;
   }
-  if (next_->window == window) {
+  if (Covers(next_->window, position)) {
     std::swap(current_, next_);
   } else {
+    const StreamWindow window = WindowFrom(position);
     status = Load(window, current_);
     if (status.ok()) current_->window = window;
   }
@@ -82,7 +98,7 @@ void RankStream::ReadAhead(const StreamWindow& window) {
     loading_ = std::async(std::launch::async, [this, window] { return Load(window, next_); });
   } catch (const std::system_error& error) {
     // Advance reads the window when it is needed.
-    spdlog::warn("cannot start a thread that reads training data ahead: {}", error.what());
+    spdlog::warn("cannot start a thread that reads data ahead: {}", error.what());
   }
 }
 

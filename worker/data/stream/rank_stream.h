@@ -39,8 +39,11 @@ class RankStream final : public RankBatches {
     uint64_t accounted_bytes = 0;
   };
 
-  // Makes *current_ the slot with this window.
-  absl::Status Advance(const StreamWindow& window);
+  // The window of a step, without the steps that this stream does not need: samples in the order of
+  // the files are read only from the first step that is asked for, up to the end.
+  StreamWindow WindowFrom(const SamplePosition& position) const;
+  // Makes *current_ the slot with the window of this step.
+  absl::Status Advance(const SamplePosition& position);
   void ReadAhead(const StreamWindow& window);
 
   // The rest is used by one thread at a time: that of Assemble, or the one that reads ahead.

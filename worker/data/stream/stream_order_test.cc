@@ -32,7 +32,7 @@ std::vector<uint64_t> Positions(const Sampler& sampler, const StreamOrder& order
   }
   std::vector<uint64_t> indices, positions;
   order.Indices(window, step, rank, &indices);
-  EXPECT_EQ(indices.size(), sampler.PositionsOf({0, step}, rank).size());
+  EXPECT_EQ(indices.size(), sampler.PositionsOf({epoch, step}, rank).size());
   for (const uint64_t index : indices) positions.push_back(in_window.at(index));
   return positions;
 }
@@ -60,6 +60,29 @@ TEST(StreamOrderTest, EpochUsesEachPositionOnce) {
         }
       }
     }
+  }
+}
+
+TEST(StreamOrderTest, EpochOfAnotherBatchSizeUsesEachPositionOnce) {
+  const Sampler sampler = Sampler::Create({.samples = 1001,
+                                           .batch_size = 16,
+                                           .logical_workers = 3,
+                                           .seed = 7,
+                                           .changes = {{.epoch = 3, .batch_size = 100}}})
+                              .value();
+  const StreamOrder order(sampler, 64);
+  for (const uint64_t epoch : {2u, 3u, 4u}) {
+    std::vector<uint64_t> used;
+    for (uint64_t step = 0; step < sampler.epochs().StepsOf(epoch); ++step) {
+      for (uint32_t rank = 0; rank < 3; ++rank) {
+        const auto positions = Positions(sampler, order, epoch, step, rank);
+        used.insert(used.end(), positions.begin(), positions.end());
+      }
+    }
+    std::sort(used.begin(), used.end());
+    std::vector<uint64_t> all(1001);
+    std::iota(all.begin(), all.end(), 0);
+    EXPECT_EQ(used, all) << "epoch " << epoch;
   }
 }
 

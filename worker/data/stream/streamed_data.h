@@ -30,7 +30,7 @@ struct StreamOptions {
   uint64_t max_bytes = uint64_t{64} << 30;
   // Memory of the windows of one rank. 0: only max_bytes limits it.
   uint64_t max_rank_bytes = 0;
-  // What is used of max_bytes. Data of one process shares it.
+  // Bytes in use, shared by all data of the process.
   std::shared_ptr<std::atomic<uint64_t>> used_bytes = std::make_shared<std::atomic<uint64_t>>(0);
   // The job can raise max_bad_samples, and errors say so.
   bool is_training = true;

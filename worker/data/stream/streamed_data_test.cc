@@ -178,6 +178,33 @@ TEST_F(StreamedDataTest, CancelledRankReadsNoMoreWindows) {
   EXPECT_EQ(rank->Assemble(last, &batch).code(), absl::StatusCode::kCancelled);
 }
 
+TEST_F(StreamedDataTest, OnlyTheStepsOfAShareAreRead) {
+  spec_.set_keep_order(true);
+  spec_.set_window_samples(400);
+  const std::string file = Write("whole", Lines(0, 3000));
+  const auto data = Open({file}), whole = Open({file});
+  ASSERT_TRUE(data.ok()) << data.status();
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  const auto sampler =
+      Sampler::Create({.samples = (*data)->size(), .batch_size = 100, .keep_order = true});
+  ASSERT_TRUE(sampler.ok()) << sampler.status();
+  // Neither the first step nor the end is that of a window.
+  const auto share = (*data)->OpenRank(*sampler, 0, 26, LookupOf(**data));
+  const auto everything = (*whole)->OpenRank(*sampler, 0, 30, LookupOf(**data));
+  Batch batch, expected;
+  for (uint64_t step = 7; step < 26; ++step) {
+    ASSERT_TRUE(share->Assemble(step, &batch).ok());
+    ASSERT_TRUE(everything->Assemble(step, &expected).ok());
+    EXPECT_EQ(batch.labels, expected.labels) << "step " << step;
+    EXPECT_EQ(batch.keys, expected.keys) << "step " << step;
+  }
+  EXPECT_EQ((*data)->counts().samples, 1900u);
+  // An earlier step of the same window is read when it is asked for.
+  ASSERT_TRUE(share->Assemble(4, &batch).ok());
+  ASSERT_TRUE(everything->Assemble(4, &expected).ok());
+  EXPECT_EQ(batch.labels, expected.labels);
+}
+
 TEST_F(StreamedDataTest, LimitThatTheSecondWindowExceedsFailsTheStep) {
   spec_.set_keep_order(true);
   std::string text = Lines(0, 300);

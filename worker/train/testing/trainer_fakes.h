@@ -334,7 +334,8 @@ class FakeRendezvous final : public Rendezvous {
     std::promise<absl::StatusOr<ReportEvaluationResponse>> promise;
     auto future = promise.get_future();
     const uint64_t evaluation = request.evaluation();
-    const bool last_part = request.part() + 1 == request.parts();
+    const bool last_part = request.part() + 1 == request.parts() &&
+                           request.label() + 1 == std::max(request.labels(), 1u);
     reports_.push_back(std::move(request));
     if (last_part && restarts_ > 0) {
       --restarts_;
