@@ -17,6 +17,7 @@ from pawl.torch.lookup import (
     Rows,
     TableHandle,
     Wanted,
+    device_of,
     numpy_keys,
 )
 from pawl.torch.pooling import Bags, is_supported, pool, pool_bags
@@ -100,7 +101,7 @@ class Embedding(_OneTable):
 
     def forward(self, keys: torch.Tensor) -> torch.Tensor:
         """Rows of shape (*keys' shape, dim)."""
-        rows, inverse = self.fetch(keys.device, keys).of(0)
+        rows, inverse = self.fetch(device_of(keys), keys).of(0)
         return gather(rows, inverse).view(*keys.shape, rows.dim)
 
 
@@ -146,7 +147,7 @@ class EmbeddingBag(_OneTable):
         per_sample_weights: Optional[torch.Tensor] = None,
     ) -> torch.Tensor:
         """One row per bag: a row of keys of two dimensions, or keys from one offset to the next."""
-        rows, inverse = self.fetch(keys.device, keys).of(0)
+        rows, inverse = self.fetch(device_of(keys), keys).of(0)
         ends = self._ends(keys, offsets)
         if ends is not None and is_supported([rows.leaf], per_sample_weights):
             samples = len(ends) - 1

@@ -205,12 +205,18 @@ class Fetch:
         return self.rows[group], self.rows[group].inverse[place]
 
 
-def numpy_keys(keys: torch.Tensor) -> np.ndarray:
-    """The keys on the CPU, flat, int64. Raises InvalidArgumentError for other types."""
+def device_of(keys: torch.Tensor) -> torch.device:
+    """Where the keys are. Raises InvalidArgumentError if they are no tensor."""
     if not isinstance(keys, torch.Tensor):
         raise errors.InvalidArgumentError(
             "keys are a %s; they must be a torch.Tensor of int64 or int32" % type(keys).__name__
         )
+    return keys.device
+
+
+def numpy_keys(keys: torch.Tensor) -> np.ndarray:
+    """The keys on the CPU, flat, int64. Raises InvalidArgumentError for other types."""
+    device_of(keys)
     if keys.dtype not in (torch.int64, torch.int32):
         raise errors.InvalidArgumentError(
             "keys have the type %s; they must be torch.int64 or torch.int32" % keys.dtype
