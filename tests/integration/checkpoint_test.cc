@@ -31,7 +31,8 @@ class CheckpointTest : public TrainingTest {
     std::string consistency = "mode: SYNC";
     std::string checkpoint = "every_steps: 10";
     int step_delay_ms = 20;
-    std::string dense = {};
+    // More settings of the job.
+    std::string settings = {};
   };
 
   void SetUp() override {
@@ -47,7 +48,7 @@ class CheckpointTest : public TrainingTest {
         "evaluation { every_steps: 25 early_stopping { metric: AUC patience: 9 } } consistency { ",
         shape.consistency,
         " }\n batch_size: 64 epochs: 2 logical_workers: 2 partitions: 8 durability: MEMORY\n",
-        shape.dense, "\n",
+        shape.settings, "\n",
         shape.checkpoint.empty()
             ? ""
             : absl::StrCat("checkpoint { dir: '", dir_, "' keep: 2 ", shape.checkpoint, " }"));
@@ -72,9 +73,9 @@ class CheckpointTest : public TrainingTest {
     EXPECT_EQ((*metrics)["steps"], kSteps);
     return (*metrics)["digest"].get<std::string>();
   }
-  std::string UndisturbedDigest(const std::string& dense = "") {
+  std::string UndisturbedDigest(const std::string& settings = "") {
     ProcessCluster* const cluster =
-        StartCluster(Options({.checkpoint = "", .step_delay_ms = 0, .dense = dense}));
+        StartCluster(Options({.checkpoint = "", .step_delay_ms = 0, .settings = settings}));
     return cluster == nullptr ? "not started" : DigestOf(*cluster);
   }
 
@@ -145,16 +146,31 @@ TEST_F(CheckpointTest, CutIncludesTheWorkersDensePart) {
       "dense_path: ALLREDUCE all_reduce { bucket_bytes: 1024 write_back_steps: 6 }";
   const std::string expected = UndisturbedDigest(dense);
   // At steps 12, 24 and so on.
-  ProcessCluster* cluster = StartCluster(Options({.step_delay_ms = 40, .dense = dense}));
+  ProcessCluster* cluster = StartCluster(Options({.step_delay_ms = 40, .settings = dense}));
   ASSERT_NE(cluster, nullptr);
   KillAfter(*cluster, 1);
   for (const std::string& name : CompleteCheckpoints())
     EXPECT_EQ(std::stoull(name.substr(name.size() - 20)) % 6, 0u) << name;
-  cluster = StartCluster(
-      Options({.servers = 1, .workers = 1, .restore = dir_, .step_delay_ms = 40, .dense = dense}));
+  cluster = StartCluster(Options(
+      {.servers = 1, .workers = 1, .restore = dir_, .step_delay_ms = 40, .settings = dense}));
   ASSERT_NE(cluster, nullptr);
   KillAfter(*cluster, 1);
-  cluster = StartCluster(Options({.servers = 3, .restore = dir_, .dense = dense}));
+  cluster = StartCluster(Options({.servers = 3, .restore = dir_, .settings = dense}));
+  ASSERT_NE(cluster, nullptr);
+  EXPECT_EQ(DigestOf(*cluster), expected);
+}
+
+// A cut is taken when a step closes, and the best parameters are kept after one has closed. With
+// clip_global_norm the close is a phase of its own.
+TEST_F(CheckpointTest, ClippedJobContinuesBitIdentically) {
+  const std::string clips = "clip_global_norm: 0.1";
+  const std::string expected = UndisturbedDigest(clips);
+  EXPECT_NE(expected, UndisturbedDigest());
+  ProcessCluster* cluster =
+      StartCluster(Options({.replicas = 2, .step_delay_ms = 40, .settings = clips}));
+  ASSERT_NE(cluster, nullptr);
+  KillAfter(*cluster, 1);
+  cluster = StartCluster(Options({.servers = 3, .workers = 1, .restore = dir_, .settings = clips}));
   ASSERT_NE(cluster, nullptr);
   EXPECT_EQ(DigestOf(*cluster), expected);
 }
