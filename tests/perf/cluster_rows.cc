@@ -98,12 +98,14 @@ class ClusterBench {
     options.job = absl::StrCat(kJob, options_.durability);
     options.servers = options_.replicas;
     options.replicas = options_.replicas;
+    options.tls = options_.tls;
     // A measurement may use the whole machine, so silence does not mean death.
     options.flags["scheduler"] = {"--lease_ms=60000"};
     PAWL_ASSIGN_OR_RETURN(cluster_, ProcessCluster::Start(options));
     server_ = cluster_->node("server-0").pid();
     ClientOptions client_options;
     client_options.scheduler = cluster_->scheduler_address();
+    if (options_.tls) client_options.security.tls_dir = cluster_->tls_dir("client");
     PAWL_ASSIGN_OR_RETURN(client_, Client::Connect(client_options));
     return absl::OkStatus();
   }
@@ -430,6 +432,16 @@ class ClusterBench {
   std::vector<BenchRow> rows_;
 };
 
+absl::StatusOr<BenchRow> MeasureRow(ClusterRowsOptions shape, const std::string& name) {
+  // Both percentiles of a latency are measured together.
+  shape.filter = absl::StartsWith(name, "one-row") ? "one-row pull" : name;
+  PAWL_ASSIGN_OR_RETURN(std::vector<BenchRow> measured, ClusterBench(shape).Run());
+  for (BenchRow& row : measured) {
+    if (row.name == name) return std::move(row);
+  }
+  return absl::InternalError(absl::StrCat("there is no row ", name));
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<BenchRow>> RunClusterRows(const ClusterRowsOptions& options) {
@@ -447,14 +459,9 @@ absl::StatusOr<std::vector<BenchRow>> RunSafetyRows(const ClusterRowsOptions& op
     const auto measure = [&](uint32_t replicas,
                              const std::string& durability) -> absl::StatusOr<BenchRow> {
       ClusterRowsOptions shape = options;
-      shape.filter = push;
       shape.replicas = replicas;
       shape.durability = durability;
-      PAWL_ASSIGN_OR_RETURN(std::vector<BenchRow> measured, RunClusterRows(shape));
-      for (BenchRow& row : measured) {
-        if (row.name == push) return std::move(row);
-      }
-      return absl::InternalError(absl::StrCat("there is no row ", push));
+      return MeasureRow(shape, push);
     };
     PAWL_ASSIGN_OR_RETURN(const BenchRow before, measure(1, "MEMORY"));
     std::vector<BenchRow> safe;
@@ -472,6 +479,26 @@ absl::StatusOr<std::vector<BenchRow>> RunSafetyRows(const ClusterRowsOptions& op
       row.goal = 0;
       rows.push_back(std::move(row));
     }
+  }
+  return rows;
+}
+
+absl::StatusOr<std::vector<BenchRow>> RunTlsRows(const ClusterRowsOptions& options) {
+  std::vector<BenchRow> rows;
+  for (const std::string& name :
+       {std::string(kDensePush), std::string("dense pull 4 MiB"), std::string("one-row pull p50"),
+        std::string("one-row pull p99"), absl::StrCat("sparse push ", kKeysInCall, " keys"),
+        absl::StrCat("sparse pull ", kKeysInCall, " keys")}) {
+    ClusterRowsOptions tls = options;
+    tls.tls = true;
+    PAWL_ASSIGN_OR_RETURN(const BenchRow before, MeasureRow(options, name));
+    PAWL_ASSIGN_OR_RETURN(BenchRow row, MeasureRow(tls, name));
+    PAWL_ASSIGN_OR_RETURN(const BenchRow after, MeasureRow(options, name));
+    row.name += ", TLS";
+    row.limit_name = "without TLS";
+    row.limit = (before.value + after.value) / 2;
+    row.goal = 0;
+    rows.push_back(std::move(row));
   }
   return rows;
 }

@@ -24,6 +24,8 @@ struct ClusterRowsOptions {
   // The job's replicas; it also sets the number of servers.
   uint32_t replicas = 1;
   std::string durability = "MEMORY";
+  // Mutual TLS on all connections.
+  bool tls = false;
   // Called before the measurement of each row, for a profiler.
   std::function<void(const std::string& row, int server_pid)> before_row;
 };
@@ -33,6 +35,10 @@ absl::StatusOr<std::vector<BenchRow>> RunClusterRows(const ClusterRowsOptions& o
 // Measures the cost of replicas and logs: the push rows with each, compared with the same rows
 // without, measured before and after.
 absl::StatusOr<std::vector<BenchRow>> RunSafetyRows(const ClusterRowsOptions& options);
+
+// Measures what TLS costs: bulk and small calls with it, compared with the same rows without it,
+// measured before and after.
+absl::StatusOr<std::vector<BenchRow>> RunTlsRows(const ClusterRowsOptions& options);
 
 }  // namespace pawl
 

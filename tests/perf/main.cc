@@ -32,7 +32,8 @@
 ABSL_FLAG(double, seconds, 3, "duration of each row");
 ABSL_FLAG(std::string, rows, "",
           "run only rows whose name contains this: 'dense', 'one-row', 'sparse', 'kernel', ...; "
-          "'safety': the cost of replicas and logs, which other filters exclude");
+          "'safety' and 'tls': the cost of replicas and logs, and of TLS, which other filters "
+          "exclude");
 ABSL_FLAG(std::string, json, "",
           "file for the JSON, relative to the folder of `bazel run`; empty: stdout");
 ABSL_FLAG(uint64_t, sparse_rows, 10000000, "rows of the sparse table");
@@ -103,8 +104,9 @@ int main(int argc, char** argv) {
         profiler.Begin(row, server_pid);
       };
     }
-    auto measured =
-        filter == "safety" ? pawl::RunSafetyRows(options) : pawl::RunClusterRows(options);
+    auto measured = filter == "safety" ? pawl::RunSafetyRows(options)
+                    : filter == "tls"  ? pawl::RunTlsRows(options)
+                                       : pawl::RunClusterRows(options);
     profiler.End();
     if (measured.ok()) {
       rows = *std::move(measured);
