@@ -179,17 +179,17 @@ class Partition {
     return version_ > step || (version_ == step && ended_ == workers_.size());
   }
   // Whether the sender may ask for StepSquares(sender.step), perhaps before HaveAllEnded.
-  // FAILED_PRECONDITION: without clip_global_norm, the sender has not ended the step, or a later
-  // step has closed. Other errors: as for CloseStep.
+  // FAILED_PRECONDITION: without clip_global_norm, or the sender has not ended the step. Other
+  // errors: as for CloseStep.
   absl::Status CheckStepSquares(const Sender& sender) const;
   // The sum of the squares of a step's gradients as the optimizers get them but for the scale of
   // CloseStep: summed over the logical workers and divided by their number (StepSum::Squares).
   // Tables with the optimizer `assign` do not count. The open step's and the last closed step's sum
-  // are known, because after a crash a step may be closed in some partitions only. REQUIRES:
+  // are known, because after a crash a step may be closed in some partitions only. For older steps
+  // it is 0. All logical workers have ended a later step, and thus confirmed the close of the older
+  // one in all partitions. Closing it again changes nothing, whatever the scale. REQUIRES:
   // CheckStepSquares has accepted the step, and HaveAllEnded.
-  double StepSquares(uint64_t step) const {
-    return step == version_ ? open_squares_ : closed_squares_;
-  }
+  double StepSquares(uint64_t step) const;
 
   // Supersedes all earlier incarnations of a logical worker and returns its clock. Changes nothing
   // if the incarnation is already the current one. A released rank counts again from now on, as if

@@ -247,8 +247,24 @@ TEST(PartitionClip, StepThatARankHasNotEndedIsNotClosed) {
   EndAll(partition, 1);
   EXPECT_TRUE(partition.CheckStepSquares(Worker(0, 0)).ok());
   ASSERT_TRUE(partition.CloseStep(Worker(0, 1), 1).ok());
-  EXPECT_TRUE(absl::IsFailedPrecondition(partition.CheckStepSquares(Worker(0, 0))))
-      << "only the last closed step's squares are kept";
+}
+
+// A session that starts at a step before its rank's clock repeats steps.
+TEST(PartitionClip, OlderStepIsClosedAgainWithoutEffect) {
+  Partition partition = MakePartition(ClipOptions(2));
+  for (uint64_t step = 0; step < 3; ++step) {
+    ASSERT_TRUE(partition.Push(Worker(0, step), 0, kRows, MakeGradient({4}, {6, 8})).ok());
+    EndAll(partition, step);
+    ASSERT_TRUE(partition.CloseStep(Worker(0, step), 0.5f).ok());
+  }
+  const uint64_t before = Fingerprint(partition);
+  for (uint64_t step = 0; step < 2; ++step) {
+    ASSERT_TRUE(partition.CheckStepSquares(Worker(1, step)).ok()) << step;
+    EXPECT_EQ(partition.StepSquares(step), 0);
+    EXPECT_TRUE(partition.CloseStep(Worker(1, step), 1).ok());
+  }
+  EXPECT_EQ(partition.StepSquares(2), 25);
+  EXPECT_EQ(Fingerprint(partition), before);
 }
 
 TEST(PartitionClip, InvalidClosesAreRefused) {
