@@ -169,9 +169,10 @@ class Partition {
 
   // SYNC with clip_global_norm: closes `sender.step`, which all logical workers have ended. Its
   // gradients, except those of tables with the optimizer `assign`, are multiplied by `scale` and
-  // applied. Closing a closed step changes nothing. FAILED_PRECONDITION: without clip_global_norm,
-  // or a logical worker has not ended the step. INVALID_ARGUMENT: the sender is a client, or the
-  // scale is not above 0 and at most 1. Other errors: as for EndStep.
+  // applied. Closing a closed step changes nothing. FAILED_PRECONDITION: without clip_global_norm;
+  // a logical worker has not ended the step; or it is the last closed one and known to have closed
+  // with another scale. INVALID_ARGUMENT: the sender is a client, or the scale is not above 0 and
+  // at most 1. Other errors: as for EndStep.
   absl::Status CloseStep(const Sender& sender, float scale);
   absl::Status CheckCloseStep(const Sender& sender, float scale) const;
   // Whether all logical workers have ended the step. Once true, it stays true.
@@ -335,6 +336,9 @@ class Partition {
   // step before; otherwise 0.
   double open_squares_ = 0;
   double closed_squares_ = 0;
+  // The scale with which CloseStep closed the step before. Not part of a snapshot, after which it
+  // is unknown: it only serves to detect logical workers that disagree.
+  std::optional<float> closed_scale_;
   // SYNC: learning rates that take effect when step `version_` closes, by table.
   absl::btree_map<uint32_t, PendingRate> pending_rates_;
   uint64_t best_step_ = 0;
