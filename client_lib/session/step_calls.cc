@@ -7,6 +7,7 @@
 #include <numeric>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client_lib/base/status_macros.h"
@@ -238,6 +239,11 @@ void StepClosings::End(uint32_t rank, const absl::Status& status) {
     const auto at = closing_.find(rank);
     const bool is_last = --at->second == 0;
     if (is_last) closing_.erase(at);
+    if (result.ok()) {
+      failed_.erase(rank);
+    } else {
+      failed_.insert_or_assign(rank, result);
+    }
     for (auto it = waiters_.begin(); it != waiters_.end();) {
       Waiter& waiter = it->second;
       if (!waiter.ranks.contains(rank)) {
@@ -261,9 +267,15 @@ void StepClosings::End(uint32_t rank, const absl::Status& status) {
 
 void StepClosings::WhenClosed(absl::Span<const uint32_t> ranks, MonotonicTime deadline,
                               absl::AnyInvocable<void(absl::Status)> done) {
+  absl::Status failure;
   {
     MutexLock lock(mu_);
     Waiter waiter;
+    for (const auto& [rank, status] : failed_) {
+      // A successor that closes the step now decides.
+      if (closing_.contains(rank)) continue;
+      if (ranks.empty() || absl::c_linear_search(ranks, rank)) failure = status;
+    }
     if (ranks.empty()) {
       for (const auto& [rank, count] : closing_) waiter.ranks.insert(rank);
     } else {
@@ -271,7 +283,7 @@ void StepClosings::WhenClosed(absl::Span<const uint32_t> ranks, MonotonicTime de
         if (closing_.contains(rank)) waiter.ranks.insert(rank);
       }
     }
-    if (!waiter.ranks.empty()) {
+    if (failure.ok() && !waiter.ranks.empty()) {
       const uint64_t id = next_id_++;
       // Under the lock, so that the thread that takes the waiter finds the timer.
       waiter.timer =
@@ -281,7 +293,7 @@ void StepClosings::WhenClosed(absl::Span<const uint32_t> ranks, MonotonicTime de
       return;
     }
   }
-  done(absl::OkStatus());
+  done(failure);
 }
 
 void StepClosings::Expire(uint64_t id) {

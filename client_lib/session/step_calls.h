@@ -72,7 +72,8 @@ class StepClosings : public std::enable_shared_from_this<StepClosings> {
 
   // Runs `done` once no step of the ranks (empty: of any rank) that is being closed now is open.
   // ABORTED of a close counts as its end: the rank has a successor, which closes the step. Other
-  // errors become the result. DEADLINE_EXCEEDED: not in time.
+  // errors become the result, also those from before the call, until a close of the rank succeeds
+  // or is aborted. DEADLINE_EXCEEDED: not in time.
   void WhenClosed(absl::Span<const uint32_t> ranks, MonotonicTime deadline,
                   absl::AnyInvocable<void(absl::Status)> done);
 
@@ -90,6 +91,8 @@ class StepClosings : public std::enable_shared_from_this<StepClosings> {
   Mutex mu_;
   // The steps being closed, by rank. A rank that was closed and taken over again may have several.
   absl::btree_map<uint32_t, uint32_t> closing_ PAWL_GUARDED_BY(mu_);
+  // The last error of the ranks whose last close failed.
+  absl::btree_map<uint32_t, absl::Status> failed_ PAWL_GUARDED_BY(mu_);
   uint64_t next_id_ PAWL_GUARDED_BY(mu_) = 0;
   absl::btree_map<uint64_t, Waiter> waiters_ PAWL_GUARDED_BY(mu_);
 };

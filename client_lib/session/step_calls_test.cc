@@ -118,5 +118,27 @@ TEST_F(StepClosingsTest, FailureOfACloseIsTheResult) {
   EXPECT_EQ(*other, absl::OkStatus());
 }
 
+// A session may fail long before its process tells the scheduler about the rank.
+TEST_F(StepClosingsTest, FailureIsKeptUntilACloseOfTheRankSucceeds) {
+  closings_->Begin(1);
+  closings_->End(1, absl::InternalError("no scale"));
+  EXPECT_EQ(*WhenClosed({1}), absl::InternalError("no scale"));
+  EXPECT_EQ(*WhenClosed({2, 1}), absl::InternalError("no scale"));
+  EXPECT_EQ(*WhenClosed({}), absl::InternalError("no scale"));
+  EXPECT_EQ(*WhenClosed({2}), absl::OkStatus());
+  closings_->Begin(1);
+  const auto again = WhenClosed({1});
+  EXPECT_FALSE(again->has_value());
+  closings_->End(1, absl::OkStatus());
+  EXPECT_EQ(*again, absl::OkStatus());
+  EXPECT_EQ(*WhenClosed({1}), absl::OkStatus());
+
+  closings_->Begin(1);
+  closings_->End(1, absl::InternalError("no scale"));
+  closings_->Begin(1);
+  closings_->End(1, absl::AbortedError("a successor closes it"));
+  EXPECT_EQ(*WhenClosed({}), absl::OkStatus());
+}
+
 }  // namespace
 }  // namespace pawl

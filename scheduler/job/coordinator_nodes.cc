@@ -14,6 +14,7 @@
 #include "client_lib/security/ticket.h"
 #include "scheduler/job/coordinator.h"
 #include "scheduler/job/coordinator_section.h"
+#include "scheduler/membership/registration_check.h"
 #include "spdlog/spdlog.h"
 
 namespace pawl {
@@ -62,6 +63,8 @@ Ticket Coordinator::Register(const RegisterRequest& request, Done<RegisterRespon
         absl::StrCat("logical_workers has ", request.logical_workers_size(), " ranks; the job has ",
                      ranks_.ranks().total())));
   }
+  if (absl::Status status = CheckWorkerProtocol(request, options_.job); !status.ok())
+    return rpc.Answer(std::move(status));
   const Node* const before = membership_.FindReturning(request);
   const bool repeated = before != nullptr && !before->gone && IsRepeated(request, *before);
   if (request.role() == WORKER_ROLE && !repeated) {

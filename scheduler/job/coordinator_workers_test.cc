@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "client_lib/rpc/version.h"
 #include "gtest/gtest.h"
 #include "scheduler/job/coordinator.h"
 #include "scheduler/testing/coordinator_fixture.h"
@@ -264,6 +265,16 @@ TEST_F(CoordinatorWorkersTest, JoinerOfAnInelasticJobStandsBy) {
   const RegisterResponse joiner = JoinFollower();
   EXPECT_EQ(RanksOf(first), "0 1 2 3");
   EXPECT_TRUE(RanksIn(GetAssignmentWhenReady(joiner)).empty());
+}
+
+TEST_F(CoordinatorWorkersTest, OldWorkerIsRefusedInAJobThatClipsTheNorm) {
+  Begin(absl::StrCat(kTraining, "clip_global_norm: 1"), 1, 1);
+  Join(SERVER_ROLE);
+  RegisterRequest request = Registration(WORKER_ROLE, 77);
+  request.set_newest_protocol(kStepPhasesProtocol - 1);
+  EXPECT_TRUE(absl::IsUnimplemented(Register(request).status()));
+  request.set_newest_protocol(kStepPhasesProtocol);
+  EXPECT_TRUE(Register(request).ok());
 }
 
 TEST_F(CoordinatorWorkersTest, NewHostReportsAnEvaluationInProgress) {

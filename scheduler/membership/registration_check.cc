@@ -1,5 +1,6 @@
 #include "scheduler/membership/registration_check.h"
 
+#include <algorithm>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -29,12 +30,15 @@ absl::Status CheckAddress(const std::string& address) {
   return absl::OkStatus();
 }
 
+std::string VersionText(const RegisterRequest& request) {
+  return request.version().empty() ? "of an unknown version"
+                                   : BoundedText(request.version(), kMaxVersionBytes);
+}
+
 absl::Status CheckProtocol(const RegisterRequest& request, ProtocolRange own) {
-  const std::string version = request.version().empty()
-                                  ? "of an unknown version"
-                                  : BoundedText(request.version(), kMaxVersionBytes);
-  return CommonProtocol({request.oldest_protocol(), request.newest_protocol()},
-                        absl::StrCat("the process that registers (Pawl ", version, ")"), own)
+  return CommonProtocol(
+             {request.oldest_protocol(), request.newest_protocol()},
+             absl::StrCat("the process that registers (Pawl ", VersionText(request), ")"), own)
       .status();
 }
 
@@ -43,6 +47,20 @@ absl::Status CheckProtocol(const RegisterRequest& request, ProtocolRange own) {
 absl::Status CheckServerProtocol(const RegisterRequest& request) {
   if (request.role() != SERVER_ROLE) return absl::OkStatus();
   return CheckProtocol(request, {.oldest = kOldestServerProtocol});
+}
+
+absl::Status CheckWorkerProtocol(const RegisterRequest& request, const Job& job) {
+  // An older worker would end steps and close none, and the others would wait for it.
+  if (request.role() != WORKER_ROLE || job.clip_global_norm() == 0 ||
+      request.newest_protocol() >= kStepPhasesProtocol) {
+    return absl::OkStatus();
+  }
+  return absl::UnimplementedError(
+      absl::StrCat("the job's clip_global_norm is ", job.clip_global_norm(),
+                   ", which needs workers with protocol ", kStepPhasesProtocol,
+                   "; the newest protocol of this one (Pawl ", VersionText(request), ") is ",
+                   std::max(request.newest_protocol(), kOldestProtocol),
+                   ": run a newer version of pawl-worker, or set clip_global_norm to 0"));
 }
 
 absl::Status CheckRegistration(const RegisterRequest& request) {

@@ -5,6 +5,7 @@
 #include <cstddef>
 
 #include "absl/status/status.h"
+#include "proto/job.pb.h"
 #include "proto/scheduler.pb.h"
 
 namespace pawl {
@@ -23,6 +24,10 @@ absl::Status CheckRegistration(const RegisterRequest& request);
 // UNIMPLEMENTED, naming both protocol ranges, for a server that cannot replicate with servers of
 // this version. OK otherwise.
 absl::Status CheckServerProtocol(const RegisterRequest& request);
+
+// UNIMPLEMENTED, naming the field of the job, for a worker that is too old for the job. OK
+// otherwise.
+absl::Status CheckWorkerProtocol(const RegisterRequest& request, const Job& job);
 
 }  // namespace pawl
 

@@ -67,6 +67,28 @@ TEST(RegistrationCheckTest, ServerWithOtherReplicationProtocolIsRefused) {
   }
 }
 
+// It would never close a step, and the others would wait for it.
+TEST(RegistrationCheckTest, OldWorkerIsRefusedInAJobThatClipsTheNorm) {
+  Job clips;
+  clips.set_clip_global_norm(0.5f);
+  for (const Role role : {SERVER_ROLE, WORKER_ROLE, CLIENT_ROLE}) {
+    RegisterRequest request = Of(role);
+    for (const uint32_t newest : {0u, kStepPhasesProtocol - 1}) {
+      request.set_newest_protocol(newest);
+      const absl::Status status = CheckWorkerProtocol(request, clips);
+      EXPECT_EQ(absl::IsUnimplemented(status), role == WORKER_ROLE) << status;
+      if (role == WORKER_ROLE) {
+        EXPECT_NE(status.message().find("clip_global_norm is 0.5, which needs workers with"),
+                  std::string::npos)
+            << status;
+      }
+      EXPECT_TRUE(CheckWorkerProtocol(request, Job()).ok());
+    }
+    request.set_newest_protocol(kStepPhasesProtocol);
+    EXPECT_TRUE(CheckWorkerProtocol(request, clips).ok());
+  }
+}
+
 TEST(RegistrationCheckTest, ServerAddressMustBeReachable) {
   for (const char* address : {"", "host", ":80", "host:0", "host:65536", "host:x", "0.0.0.0:80",
                               "[::]:80", "ho\nst:80", "\x1b[2J:80"}) {

@@ -127,6 +127,39 @@ TEST_F(DataPlaneClipTest, SupersededIncarnationGetsNoSquares) {
   EXPECT_TRUE(Close(1, 0, 1).ok());
 }
 
+// A small message must not cause much work.
+TEST_F(DataPlaneClipTest, PartitionIsNamedOnce) {
+  std::vector<uint32_t> all(kPartitions);
+  for (uint32_t p = 0; p < kPartitions; ++p) all[p] = kPartitions - 1 - p;
+  std::vector<uint32_t> with_one_more = all;
+  with_one_more.push_back(kPartitions);
+  const auto take_over = [this](const std::vector<uint32_t>& partitions) {
+    TakeOverRequest request;
+    *request.mutable_header() = WorkerHeader(0, 0);
+    for (const uint32_t partition : partitions) request.add_partitions(partition);
+    return (*Send(Method::kTakeOver, request))->status;
+  };
+  const auto end = [this](const std::vector<uint32_t>& partitions) {
+    return (*Send(Method::kEndStep, Request(EndStepRequest::END, 0, 0, partitions)))->status;
+  };
+  const std::string before = plane_->Fingerprint(1)->SerializeAsString();
+  for (const std::vector<uint32_t>& refused : {std::vector<uint32_t>{1, 1},
+                                               {2, 1, 2},
+                                               std::vector<uint32_t>(kPartitions + 1, 1),
+                                               with_one_more}) {
+    for (const absl::Status& status : {end(refused), take_over(refused), Close(0, 0, 1, refused),
+                                       (*Await(0, 0, refused))->status}) {
+      EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+      EXPECT_NE(status.message().find("partitions "), std::string::npos) << status;
+    }
+  }
+  EXPECT_EQ(end({1, kPartitions}).code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(end({kPartitions, kPartitions}).code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(plane_->Fingerprint(1)->SerializeAsString(), before);
+  EXPECT_TRUE(take_over(all).ok());
+  EXPECT_TRUE(end(all).ok());
+}
+
 TEST_F(DataPlaneClipTest, WrongRequestsChangeNothing) {
   ASSERT_TRUE(EndStep(0, 0).ok());
   EXPECT_EQ(Close(0, 0, 1).code(), absl::StatusCode::kFailedPrecondition);

@@ -1,13 +1,41 @@
 // Ends of logical workers' steps, and takeovers of logical workers by a new incarnation.
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
 #include "server/data_plane/data_plane.h"
 
 namespace pawl {
+namespace {
+
+// OK if `named` has no partition twice, so that the work of a request is bounded by the job.
+// Whether the partitions exist is checked elsewhere.
+absl::Status CheckEachOnce(absl::Span<const uint32_t> named, size_t partitions) {
+  if (named.size() > partitions) {
+    return absl::InvalidArgumentError(absl::StrCat("partitions has ", named.size(),
+                                                   " entries; the job has ", partitions,
+                                                   ", and each may be named once"));
+  }
+  // As clients send them.
+  if (absl::c_adjacent_find(named, std::greater_equal<>()) == named.end()) return absl::OkStatus();
+  std::vector<bool> seen(partitions);
+  for (const uint32_t partition : named) {
+    if (partition >= partitions) continue;
+    if (seen[partition]) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("partitions names partition ", partition, " twice"));
+    }
+    seen[partition] = true;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
 
 absl::StatusOr<std::vector<DataPlane::StepEnd>> DataPlane::StepEnds(
     const View& view, const EndStepRequest& request) const {
@@ -30,6 +58,8 @@ absl::StatusOr<std::vector<DataPlane::StepEnd>> DataPlane::StepEnds(
     }
     return ends;
   }
+  PAWL_RETURN_IF_ERROR(CheckEachOnce(request.partitions(), view.replicas.size()));
+  ends.reserve(request.partitions_size());
   for (int i = 0; i < request.partitions_size(); ++i) {
     PAWL_ASSIGN_OR_RETURN(auto replica, Find(view, request.partitions(i)));
     std::optional<uint64_t> segments;
@@ -182,6 +212,8 @@ void DataPlane::TakeOver(IncomingMessage message, CallContext context, Reply rep
                       "header.logical_worker is not set: it names the logical worker to take over"),
                   reply);
   }
+  absl::Status named = CheckEachOnce(request.partitions(), (*view)->replicas.size());
+  if (!named.ok()) return Refuse(Method::kTakeOver, &header, std::move(named), reply);
   if (absl::Status room = CheckLogHasRoom(message.bytes.size()); !room.ok()) {
     return Refuse(Method::kTakeOver, &header, std::move(room), reply);
   }

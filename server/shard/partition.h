@@ -169,9 +169,10 @@ class Partition {
 
   // SYNC with clip_global_norm: closes `sender.step`, which all logical workers have ended. Its
   // gradients, except those of tables with the optimizer `assign`, are multiplied by `scale` and
-  // applied. Closing a closed step changes nothing. FAILED_PRECONDITION: without clip_global_norm,
-  // or a logical worker has not ended the step. INVALID_ARGUMENT: the sender is a client, or the
-  // scale is not above 0 and at most 1. Other errors: as for EndStep.
+  // applied. Closing a closed step changes nothing. FAILED_PRECONDITION: without clip_global_norm;
+  // a logical worker has not ended the step; or it is the last closed one and known to have closed
+  // with another scale. INVALID_ARGUMENT: the sender is a client, or the scale is not above 0 and
+  // at most 1. Other errors: as for EndStep.
   absl::Status CloseStep(const Sender& sender, float scale);
   absl::Status CheckCloseStep(const Sender& sender, float scale) const;
   // Whether all logical workers have ended the step. Once true, it stays true.
@@ -179,17 +180,17 @@ class Partition {
     return version_ > step || (version_ == step && ended_ == workers_.size());
   }
   // Whether the sender may ask for StepSquares(sender.step), perhaps before HaveAllEnded.
-  // FAILED_PRECONDITION: without clip_global_norm, the sender has not ended the step, or a later
-  // step has closed. Other errors: as for CloseStep.
+  // FAILED_PRECONDITION: without clip_global_norm, or the sender has not ended the step. Other
+  // errors: as for CloseStep.
   absl::Status CheckStepSquares(const Sender& sender) const;
   // The sum of the squares of a step's gradients as the optimizers get them but for the scale of
   // CloseStep: summed over the logical workers and divided by their number (StepSum::Squares).
   // Tables with the optimizer `assign` do not count. The open step's and the last closed step's sum
-  // are known, because after a crash a step may be closed in some partitions only. REQUIRES:
+  // are known, because after a crash a step may be closed in some partitions only. For older steps
+  // it is 0. All logical workers have ended a later step, and thus confirmed the close of the older
+  // one in all partitions. Closing it again changes nothing, whatever the scale. REQUIRES:
   // CheckStepSquares has accepted the step, and HaveAllEnded.
-  double StepSquares(uint64_t step) const {
-    return step == version_ ? open_squares_ : closed_squares_;
-  }
+  double StepSquares(uint64_t step) const;
 
   // Supersedes all earlier incarnations of a logical worker and returns its clock. Changes nothing
   // if the incarnation is already the current one. A released rank counts again from now on, as if
@@ -335,6 +336,9 @@ class Partition {
   // step before; otherwise 0.
   double open_squares_ = 0;
   double closed_squares_ = 0;
+  // The scale with which CloseStep closed the step before. Not part of a snapshot, after which it
+  // is unknown: it only serves to detect logical workers that disagree.
+  std::optional<float> closed_scale_;
   // SYNC: learning rates that take effect when step `version_` closes, by table.
   absl::btree_map<uint32_t, PendingRate> pending_rates_;
   uint64_t best_step_ = 0;

@@ -220,10 +220,30 @@ TEST(PartitionClip, ClosingIsIdempotent) {
     EXPECT_EQ(partition.log_index(), before + 1);
     const uint64_t closed = Fingerprint(partition);
     for (uint64_t repeated = 0; repeated <= step; ++repeated) {
-      EXPECT_TRUE(partition.CloseStep(Worker(1, repeated), 0.25f).ok());
+      EXPECT_TRUE(partition.CloseStep(Worker(1, repeated), 0.5f).ok());
       EXPECT_EQ(Fingerprint(partition), closed);
     }
   }
+}
+
+// Otherwise a logical worker that computes another scale would stay unnoticed, and the partitions
+// that it closes first would differ from the others.
+TEST(PartitionClip, OtherScaleForTheLastClosedStepIsRefused) {
+  std::optional<Partition> partition(MakePartition(ClipOptions(2)));
+  for (uint64_t step = 0; step < 2; ++step) {
+    EndAll(*partition, step);
+    ASSERT_TRUE(partition->CloseStep(Worker(0, step), 0.5f).ok());
+  }
+  const uint64_t before = Fingerprint(*partition);
+  const absl::Status status = partition->CloseStep(Worker(1, 1), 0.25f);
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_NE(status.message().find("the scale 0.25 but"), std::string::npos) << status;
+  EXPECT_NE(status.message().find("the scale 0.5;"), std::string::npos) << status;
+  EXPECT_TRUE(partition->CloseStep(Worker(1, 1), 0.5f).ok());
+  EXPECT_TRUE(partition->CloseStep(Worker(1, 0), 0.25f).ok()) << "only the last scale is known";
+  EXPECT_EQ(Fingerprint(*partition), before);
+  Reload(*partition, partition);
+  EXPECT_TRUE(partition->CloseStep(Worker(1, 1), 0.25f).ok()) << "unknown after a reload";
 }
 
 TEST(PartitionClip, StepThatARankHasNotEndedIsNotClosed) {
@@ -247,8 +267,24 @@ TEST(PartitionClip, StepThatARankHasNotEndedIsNotClosed) {
   EndAll(partition, 1);
   EXPECT_TRUE(partition.CheckStepSquares(Worker(0, 0)).ok());
   ASSERT_TRUE(partition.CloseStep(Worker(0, 1), 1).ok());
-  EXPECT_TRUE(absl::IsFailedPrecondition(partition.CheckStepSquares(Worker(0, 0))))
-      << "only the last closed step's squares are kept";
+}
+
+// A session that starts at a step before its rank's clock repeats steps.
+TEST(PartitionClip, OlderStepIsClosedAgainWithoutEffect) {
+  Partition partition = MakePartition(ClipOptions(2));
+  for (uint64_t step = 0; step < 3; ++step) {
+    ASSERT_TRUE(partition.Push(Worker(0, step), 0, kRows, MakeGradient({4}, {6, 8})).ok());
+    EndAll(partition, step);
+    ASSERT_TRUE(partition.CloseStep(Worker(0, step), 0.5f).ok());
+  }
+  const uint64_t before = Fingerprint(partition);
+  for (uint64_t step = 0; step < 2; ++step) {
+    ASSERT_TRUE(partition.CheckStepSquares(Worker(1, step)).ok()) << step;
+    EXPECT_EQ(partition.StepSquares(step), 0);
+    EXPECT_TRUE(partition.CloseStep(Worker(1, step), 1).ok());
+  }
+  EXPECT_EQ(partition.StepSquares(2), 25);
+  EXPECT_EQ(Fingerprint(partition), before);
 }
 
 TEST(PartitionClip, InvalidClosesAreRefused) {

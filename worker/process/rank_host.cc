@@ -192,18 +192,34 @@ absl::Status RankHost::HandleEnded() {
   const CallOptions options{.timeout = options_.call_timeout};
   if (given_up.logical_workers_size() > 0) {
     *given_up.mutable_progress() = options_.shared.progress.progress();
-    reports_.push_back(client_.GiveUpRanks(std::move(given_up), options));
+    reports_.push_back({client_.GiveUpRanks(std::move(given_up), options), {}});
   }
-  if (!finished.empty())
-    reports_.push_back(client_.FinishWork(options_.shared.progress.progress(), options, finished));
+  if (!finished.empty()) ReportFinished(std::move(finished));
   // Do not wait for the answers: a rank that fails meanwhile must be noticed at once.
-  const auto answered = std::partition(reports_.begin(), reports_.end(),
-                                       [](const auto& answer) { return !IsReady(answer); });
+  const auto answered = std::partition(reports_.begin(), reports_.end(), [](const Report& report) {
+    return !IsReady(report.answer);
+  });
   absl::Status status;
-  std::for_each(answered, reports_.end(),
-                [&](std::future<absl::Status>& answer) { status.Update(answer.get()); });
+  std::vector<uint32_t> again;
+  std::for_each(answered, reports_.end(), [&](Report& report) {
+    const absl::Status answer = report.answer.get();
+    // With clip_global_norm the report waits for the last step's close, and so for the slowest rank
+    // of the job.
+    if (absl::IsDeadlineExceeded(answer) && client_.job_state() == RUNNING) {
+      again.insert(again.end(), report.finished.begin(), report.finished.end());
+      if (!report.finished.empty()) return;
+    }
+    status.Update(answer);
+  });
   reports_.erase(answered, reports_.end());
+  if (!again.empty()) ReportFinished(std::move(again));
   return status;
+}
+
+void RankHost::ReportFinished(std::vector<uint32_t> ranks) {
+  std::future<absl::Status> answer = client_.FinishWork(options_.shared.progress.progress(),
+                                                        {.timeout = options_.call_timeout}, ranks);
+  reports_.push_back({std::move(answer), std::move(ranks)});
 }
 
 void RankHost::DropIdle() {

@@ -77,6 +77,12 @@ class RankHost {
     std::thread thread;
   };
 
+  struct Report {
+    std::future<absl::Status> answer;
+    // The ranks that have done all their steps; empty: a report of released ranks.
+    std::vector<uint32_t> finished;
+  };
+
   void RequestAssignment();
   absl::Status Adopt(const GetAssignmentResponse& assignment);
   // Runs a rank from its takeover to its end; on its own thread.
@@ -84,6 +90,7 @@ class RankHost {
   // Handles ranks whose threads have ended and reports them to the scheduler. Checks earlier
   // reports for their answers.
   absl::Status HandleEnded();
+  void ReportFinished(std::vector<uint32_t> ranks);
   // Frees the memory of ended ranks that no call borrows any more.
   void DropIdle();
   void WaitForChange();
@@ -95,7 +102,7 @@ class RankHost {
   std::map<uint32_t, std::unique_ptr<Hosted>> hosted_;
   std::vector<std::unique_ptr<Hosted>> ended_;
   // Reports of ended ranks that the scheduler has not answered yet.
-  std::vector<std::future<absl::Status>> reports_;
+  std::vector<Report> reports_;
   // The newest incarnation of each rank that was started here.
   std::map<uint32_t, uint64_t> started_;
   uint64_t version_ = 0;

@@ -51,6 +51,12 @@ class AssigningScheduler final : public ControlChannel {
       if (method == "/pawl.Scheduler/FinishWork") {
         const auto ranks = Parse<FinishWorkRequest>(request).logical_workers();
         finished_.insert(finished_.end(), ranks.begin(), ranks.end());
+        if (late_reports_ > 0) {
+          --late_reports_;
+          return rest_->After(timeout, [done = std::move(done)]() mutable {
+            done(absl::DeadlineExceededError("too late"), IncomingMessage());
+          });
+        }
       }
     }
     rest_->Call(method, std::move(request), timeout, std::move(done));
@@ -93,6 +99,11 @@ class AssigningScheduler final : public ControlChannel {
     MutexLock lock(mu_);
     never_answers_ = true;
   }
+  // The deadlines of that many reports of finished ranks pass.
+  void DelayReports(uint32_t reports) {
+    MutexLock lock(mu_);
+    late_reports_ = reports;
+  }
   std::vector<LogicalWorkerAssignment> given_up() const {
     MutexLock lock(mu_);
     return given_up_;
@@ -131,6 +142,7 @@ class AssigningScheduler final : public ControlChannel {
   Transport::Done pending_ PAWL_GUARDED_BY(mu_);
   std::vector<Transport::Done> unanswered_ PAWL_GUARDED_BY(mu_);
   bool never_answers_ PAWL_GUARDED_BY(mu_) = false;
+  uint32_t late_reports_ PAWL_GUARDED_BY(mu_) = 0;
   std::vector<LogicalWorkerAssignment> given_up_ PAWL_GUARDED_BY(mu_);
   std::vector<uint32_t> finished_ PAWL_GUARDED_BY(mu_);
 };
@@ -324,6 +336,16 @@ TEST_F(RankHostTest, FinishedRanksAreReportedToTheScheduler) {
   EXPECT_EQ(StepsOf(1), 4u);
   EXPECT_TRUE(scheduler_->given_up().empty());
   EXPECT_TRUE(leave_.reason().ok());
+}
+
+// The report waits for the slowest rank of the job (clip_global_norm).
+TEST_F(RankHostTest, LateReportOfFinishedRanksIsRepeated) {
+  call_timeout_ = std::chrono::seconds(2);
+  scheduler_->DelayReports(1);
+  Start(/*epochs=*/2);
+  scheduler_->Assign({{0, 11}});
+  EXPECT_TRUE(Eventually([&] { return scheduler_->finished() == std::vector<uint32_t>{0, 0}; }));
+  EXPECT_TRUE(leave_.reason().ok()) << leave_.reason();
 }
 
 TEST_F(RankHostTest, RefusedPushEndsAllRanksWithTheRefusal) {

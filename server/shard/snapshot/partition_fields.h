@@ -107,24 +107,33 @@ class PartitionLoader::Fields {
   }
 
   // The checks of all ranks together.
-  absl::Status CheckClocks() {
-    partition_.CountAll();
+  // `clips`: the snapshot is of a job with clip_global_norm, in which a step that all have ended
+  // stays open and no rank is two steps ahead. REQUIRES: Partition::CountAll since the last change.
+  absl::Status CheckClocks(bool clips) const {
     size_t ahead = 0;
     bool is_too_far_ahead = false;
     for (const Partition::Worker& worker : partition_.workers_) {
       ahead += worker.clock > partition_.version_;
       is_too_far_ahead |= worker.clock > partition_.version_ + 1;
     }
-    // The rest of the partition relies on both. With clip_global_norm a step that all have ended
-    // stays open.
-    const bool is_possible = !is_sync()                     ? partition_.version_ == 0
-                             : partition_.ClipsGlobalNorm() ? !is_too_far_ahead
-                                                            : ahead < partition_.NeededWorkers();
+    // The rest of the partition relies on both.
+    const bool is_possible = !is_sync() ? partition_.version_ == 0
+                             : clips    ? !is_too_far_ahead
+                                        : ahead < partition_.NeededWorkers();
     if (!is_possible) return Damaged("the version contradicts the clocks");
     if (partition_.LowestClock().value_or(partition_.min_clock_) != partition_.min_clock_) {
       return Damaged("min_clock contradicts the clocks");
     }
     return absl::OkStatus();
+  }
+
+  // Makes the clocks of a job with clip_global_norm those of one without, or the reverse. Only a
+  // checkpoint is of another job, and its steps are begun again anyway. REQUIRES: the rest of the
+  // partition is loaded.
+  absl::Status FitClocks(bool clips) {
+    if (!is_sync() || clips == partition_.ClipsGlobalNorm()) return absl::OkStatus();
+    const absl::Status status = partition_.ReopenStep();
+    return status.ok() ? status : Damaged(status.message());
   }
 
   // The first rank whose gradients the step may still sum.

@@ -94,6 +94,7 @@ class PartitionLoader::Sections : public Fields {
 
   absl::StatusOr<Partition> Finish() {
     if (stage_ != kEndStage) return Damaged("the snapshot is truncated");
+    PAWL_RETURN_IF_ERROR(FitClocks(has_squares_));
     return std::move(partition_);
   }
 
@@ -234,7 +235,7 @@ class PartitionLoader::Sections : public Fields {
 
   absl::Status CheckRanks() {
     if (ranks_ != options().logical_workers) return Damaged("ranks are missing");
-    PAWL_RETURN_IF_ERROR(CheckClocks());
+    partition_.CountAll();
     if (is_sync()) FindFirstOpenRank();
     return absl::OkStatus();
   }
@@ -499,10 +500,11 @@ class PartitionLoader::Sections : public Fields {
 
   absl::Status Squares() {
     if (!is_sync()) return Damaged("squares of gradients, and the job is not SYNC");
+    has_squares_ = true;
     has_open_squares_ = body_.size() > sizeof(double);
     PAWL_RETURN_IF_ERROR(Square(partition_.closed_squares_));
     if (has_open_squares_) PAWL_RETURN_IF_ERROR(Square(partition_.open_squares_));
-    // A checkpoint of a job with clip_global_norm may begin one without it.
+    // A job without clip_global_norm that evaluates a checkpoint of one with it.
     if (!partition_.ClipsGlobalNorm()) partition_.closed_squares_ = 0;
     return absl::OkStatus();
   }
@@ -514,11 +516,10 @@ class PartitionLoader::Sections : public Fields {
   }
 
   absl::Status End() {
+    PAWL_RETURN_IF_ERROR(CheckClocks(has_squares_));
     // Otherwise the step would close with the factor of other gradients.
-    if (has_open_squares_ !=
-        (partition_.ClipsGlobalNorm() && partition_.HaveAllEnded(partition_.version_))) {
+    if (has_open_squares_ != (has_squares_ && partition_.HaveAllEnded(partition_.version_)))
       return Damaged("the squares of the open step contradict the clocks");
-    }
     uint64_t sections;
     uint64_t rows;
     PAWL_RETURN_IF_ERROR(Number(sections, "the number of sections"));
@@ -535,6 +536,7 @@ class PartitionLoader::Sections : public Fields {
   uint32_t ranks_ = 0;
   uint64_t sections_ = 0;
   uint64_t rows_ = 0;
+  bool has_squares_ = false;
   bool has_open_squares_ = false;
   uint32_t best_table_ = 0;
   std::shared_ptr<HeldTable::Best> best_;

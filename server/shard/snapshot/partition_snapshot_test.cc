@@ -367,8 +367,24 @@ TEST(PartitionSnapshot, SquaresAndClocksMustAgree) {
   negative[squares + 8 + 8] = 1;
   for (const std::string& damaged : {closed_only, none, negative})
     EXPECT_TRUE(absl::IsDataLoss(Load(options, damaged).status()));
-  // Without clip_global_norm the step would have closed.
-  EXPECT_TRUE(absl::IsDataLoss(Load(Options(SYNC), bytes).status()));
+}
+
+// A job that only evaluates may clip, or not, other than the job that made its checkpoint.
+TEST(PartitionSnapshot, CheckpointMayBeOfAJobThatClipsOtherwise) {
+  const PartitionOptions options = Options(SYNC);
+  const PartitionOptions clips = ClipGlobalNorm(options);
+  const auto without = Load(options, Save(WithOpenStep(clips)));
+  ASSERT_TRUE(without.ok()) << without.status();
+  EXPECT_EQ(without->version(), 1u);
+  EXPECT_FALSE(without->HaveAllEnded(1)) << "the step is open, and would have closed";
+
+  // A rank that pushes nothing here may be several steps ahead.
+  Partition ahead(kIndex, options);
+  for (uint64_t step = 0; step < 3; ++step)
+    ASSERT_TRUE(ahead.EndStep({Sender::Kind::kLogicalWorker, 1, 1, step}, 0).ok());
+  const auto with = Load(clips, Save(ahead));
+  ASSERT_TRUE(with.ok()) << with.status();
+  EXPECT_EQ(with->clock(1), 0u) << "clips: no rank is ahead of an open step";
 }
 
 // A checkpoint may begin a job with other settings.
