@@ -39,8 +39,8 @@ std::string CurveLine(double unix_s, const CurvePoint& point) {
   const bool is_own = point.kind == CurvePoint::Kind::kMetrics;
   Json& values = is_own ? json["metrics"] : json;
   for (const auto& [tag, value] : point.values) {
-    const size_t slash = is_own ? tag.find('/') : tag.rfind('/');
-    values[tag.substr(slash + 1)] = std::isfinite(value) ? Json(value) : Json(nullptr);
+    // Names may have slashes themselves: "eval/buy/auc" is "buy/auc".
+    values[tag.substr(tag.find('/') + 1)] = std::isfinite(value) ? Json(value) : Json(nullptr);
   }
   return json.dump();
 }

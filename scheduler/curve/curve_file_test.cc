@@ -42,7 +42,7 @@ TEST(CurveFileTest, EachPointIsALine) {
   evaluation.kind = CurvePoint::Kind::kEvaluation;
   evaluation.step = 4;
   evaluation.unix_s = 1700000001.25;
-  evaluation.values = {{"eval/auc", 0.75}};
+  evaluation.values = {{"eval/auc", 0.75}, {"eval/buy/auc", 0.5}};
   ASSERT_TRUE((*file)->Add(1700000003, evaluation).ok());
   CurvePoint metrics;
   metrics.kind = CurvePoint::Kind::kMetrics;
@@ -54,7 +54,7 @@ TEST(CurveFileTest, EachPointIsALine) {
   EXPECT_EQ(lines[0], nlohmann::json::parse(R"({"kind": "train", "time": 1700000000.5,
       "train_s": 0.5, "step": 3, "samples": 30, "loss": 0.25, "rows": null})"));
   EXPECT_EQ(lines[1], nlohmann::json::parse(R"({"kind": "eval", "time": 1700000001.25,
-      "train_s": 0.0, "step": 4, "samples": 0, "auc": 0.75})"));
+      "train_s": 0.0, "step": 4, "samples": 0, "auc": 0.75, "buy/auc": 0.5})"));
   EXPECT_EQ(lines[2], nlohmann::json::parse(R"({"kind": "metrics", "time": 1700000004.0,
       "train_s": 0.0, "step": 5, "samples": 0, "metrics": {"val/loss": 0.5, "step": 7.0}})"));
 }

@@ -521,8 +521,8 @@ class Job:
             raise errors.InvalidArgumentError("step is %d; the least is 0" % number)
         for key, figure in figures.items():
             try:
-                converted = float(figure)
-            except (TypeError, ValueError) as error:
+                converted = float(figure.item() if hasattr(figure, "item") else figure)
+            except (TypeError, ValueError, RuntimeError, OverflowError) as error:
                 raise errors.InvalidArgumentError(
                     "metric %r is a %s; it must be one number" % (key, type(figure).__name__)
                 ) from error

@@ -135,7 +135,7 @@ class LogTest(unittest.TestCase):
     def test_numbers_of_all_kinds_are_logged(self):
         self.job.log("ctr", 0.5, step=3)
         self.job.log(
-            {"a": torch.tensor([0.25]), "b": np.float32(2), "c": 7, "d": True}, step=np.int64(4)
+            {"a": torch.tensor([0.25]), "b": np.array([2.0]), "c": 7, "d": True}, step=np.int64(4)
         )
         expected = [(b"ctr", 3, 0.5), (b"a", 4, 0.25), (b"b", 4, 2.0), (b"c", 4, 7.0)]
         self.assertEqual(self.logged, expected + [(b"d", 4, 1.0)])

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client_lib/base/status_macros.h"
@@ -98,6 +99,11 @@ void Print(const EvaluatedCheckpoint& checkpoint, const Json& eval, bool as_json
     scores.push_back(absl::StrCat(
         name, " ", value->is_number() ? FormatValue(value->get<double>()) : value->dump()));
   }
+  // Those of further labels.
+  for (const auto& [name, value] : eval.items()) {
+    if (absl::StrContains(name, '/') && value.is_number())
+      scores.push_back(absl::StrCat(name, " ", FormatValue(value.get<double>())));
+  }
   console.Line(absl::StrJoin(scores, "  "));
 }
 
@@ -177,10 +183,7 @@ absl::StatusOr<EvaluatedCheckpoint> PrepareEvaluation(Env& env, const EvaluateOp
   if (data.eval().empty())
     return absl::InvalidArgumentError("the job has no data.eval; name files with --data");
   *data.mutable_train() = data.eval();
-  if (!data.stream_eval()) {
-    data.clear_window_samples();
-    data.clear_block_bytes();
-  }
+  // The windows stay, because sums are divided by them.
   data.clear_data_id();
   data.clear_max_bad_samples();
   Evaluation& evaluation = *job.mutable_evaluation();

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
@@ -456,11 +457,19 @@ class Run {
         count("samples"), " samples, ", count("samples_per_s"), " samples/s"));
     std::vector<std::string> scores;
     if (const auto eval = metrics_.find("eval"); eval != metrics_.end() && eval->is_object()) {
-      for (const char* name : {"auc", "logloss", "accuracy", "rmse", "gauc", "mae", "ndcg"}) {
+      const auto add = [&](const std::string& name) {
         const auto value = eval->find(name);
-        if (value != eval->end() && value->is_number()) {
+        if (value != eval->end() && value->is_number())
           scores.push_back(absl::StrCat(name, " ", FormatValue(value->get<double>())));
-        }
+      };
+      const std::vector<std::string> shown = {"auc",  "logloss", "accuracy", "rmse",
+                                              "gauc", "mae",     "ndcg"};
+      for (const std::string& name : shown) add(name);
+      // Those of further labels.
+      for (const auto& [name, value] : eval->items()) {
+        const size_t slash = name.rfind('/');
+        if (slash != std::string::npos && absl::c_linear_search(shown, name.substr(slash + 1)))
+          add(name);
       }
     }
     if (!scores.empty()) console_.Line(absl::StrCat("evaluation: ", absl::StrJoin(scores, "  ")));
