@@ -89,7 +89,7 @@ class LocalClusterTest(unittest.TestCase):
             time.sleep(0.01)
         with open(address_file, encoding="utf-8") as file:
             self.environment["PAWL_SCHEDULER"] = file.read().strip()
-        code, out, err = self.pawlctl("watch")
+        code, out, err = self.pawlctl("watch", "--interval=5s")
         self.assertEqual(code, 0, out + err)
         self.assertIn("job small: COMPLETED after 126 steps", out)
         self.assertEqual(out.count("evaluation "), 2, out)

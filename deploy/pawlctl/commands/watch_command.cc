@@ -1,5 +1,6 @@
 #include "deploy/pawlctl/commands/watch_command.h"
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -28,6 +29,7 @@ struct WatchOptions {
 
 // A scheduler that restarts, or a standby that takes over, answers again by then.
 constexpr std::chrono::seconds kMaxSilence{60};
+constexpr MonotonicDuration kShortestPause = std::chrono::milliseconds(200);
 // Between two lines of progress without a terminal.
 constexpr std::chrono::seconds kLineInterval{10};
 
@@ -70,6 +72,8 @@ class Watch {
         ended_early = !absl::IsDeadlineExceeded(scheduler.AwaitEnd(options_.interval));
         pause = MonotonicDuration::zero();
       } else {
+        // The wait failed at once, as it does while the job starts: ask often until it works.
+        if (ended_early) pause = std::min(pause, kShortestPause);
         ended_early = false;
       }
       if (const int signal = signals.Wait(pause); signal != 0) {
