@@ -66,37 +66,8 @@ class LocalClusterTest(unittest.TestCase):
         with open(os.path.join(out, "metrics.json"), encoding="utf-8") as file:
             return json.load(file)
 
-    def test_watch_sees_the_end_of_the_job(self):
-        run = subprocess.Popen(
-            [
-                PAWLCTL,
-                "run",
-                "--job=" + self.job,
-                "--servers=2",
-                "--workers=2",
-                "--out=" + self.out,
-            ],
-            env=self.environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            stdin=subprocess.DEVNULL,
-        )
-        self.addCleanup(run.wait)
-        self.addCleanup(run.kill)
-        address_file = os.path.join(self.out, "scheduler.addr")
-        deadline = time.monotonic() + LIMIT_S
-        while not os.path.exists(address_file) and time.monotonic() < deadline:
-            time.sleep(0.01)
-        with open(address_file, encoding="utf-8") as file:
-            self.environment["PAWL_SCHEDULER"] = file.read().strip()
-        code, out, err = self.pawlctl("watch", "--interval=5s")
-        self.assertEqual(code, 0, out + err)
-        self.assertIn("job small: COMPLETED after 126 steps", out)
-        self.assertEqual(out.count("evaluation "), 2, out)
-        self.assertEqual(run.wait(timeout=LIMIT_S), 0)
-
-    def start_endless(self, *arguments):
-        """Starts a run that does not end by itself, and waits until it trains."""
+    def start(self, *arguments):
+        """Starts a run, and waits until its scheduler has an address."""
         process = subprocess.Popen(
             [
                 PAWLCTL,
@@ -104,8 +75,6 @@ class LocalClusterTest(unittest.TestCase):
                 "--job=" + self.job,
                 "--servers=2",
                 "--workers=2",
-                "--set=epochs=100000",
-                "--set=consistency.mode=ASYNC",
                 "--out=" + self.out,
                 *arguments,
             ],
@@ -123,12 +92,31 @@ class LocalClusterTest(unittest.TestCase):
             if os.path.exists(address_file):
                 with open(address_file, encoding="utf-8") as file:
                     self.environment["PAWL_SCHEDULER"] = file.read().strip()
-                code, out, _ = self.pawlctl("status", "--json")
-                if code == 0 and json.loads(out)["steps"] > 0:
-                    return process
+                return process
+            time.sleep(0.01)
+        process.kill()
+        return self.fail("there is no scheduler: %s" % (process.communicate(),))
+
+    def start_endless(self, *arguments):
+        """Starts a run that does not end by itself, and waits until it trains."""
+        process = self.start("--set=epochs=100000", "--set=consistency.mode=ASYNC", *arguments)
+        deadline = time.monotonic() + LIMIT_S
+        while process.poll() is None and time.monotonic() < deadline:
+            code, out, _ = self.pawlctl("status", "--json")
+            if code == 0 and json.loads(out)["steps"] > 0:
+                return process
             time.sleep(0.05)
         process.kill()
-        self.fail("no step was done: %s" % (process.communicate(),))
+        return self.fail("no step was done: %s" % (process.communicate(),))
+
+    def test_watch_sees_the_end_of_the_job(self):
+        process = self.start()
+        code, out, err = self.pawlctl("watch", "--interval=5s")
+        self.assertEqual(code, 0, out + err)
+        self.assertIn("job small: COMPLETED after 126 steps", out)
+        self.assertEqual(out.count("evaluation "), 2, out)
+        process.communicate(timeout=LIMIT_S)
+        self.assertEqual(process.returncode, 0)
 
     def pid_of(self, node):
         """Returns the process of a node, which describes itself as host:pid."""

@@ -67,20 +67,34 @@ class DisturbedTrainingTest : public TrainingTest {
     return (*metrics)["digest"].get<std::string>();
   }
 
-  // Runs `disturb` during training. The digest must equal that of an undisturbed run.
+  // Runs `disturb` during training. The digest must be `expected`.
+  void ExpectDigest(const std::string& expected, const Cluster& shape,
+                    const std::function<void(ProcessCluster&)>& disturb) {
+    ProcessCluster* const cluster = StartTraining(shape);
+    ASSERT_NE(cluster, nullptr);
+    ASSERT_TRUE(
+        cluster->WaitFor([](const auto& status) { return status.steps() > 8; }, kStartTimeout)
+            .ok());
+    disturb(*cluster);
+    if (HasFatalFailure()) return;
+    EXPECT_EQ(FinalDigest(*cluster), expected);
+  }
+
+  // The same, with the digest of an undisturbed run.
   void ExpectTheSameBits(const Cluster& shape,
                          const std::function<void(ProcessCluster&)>& disturb) {
     ProcessCluster* const quiet = StartTraining(shape);
     ASSERT_NE(quiet, nullptr);
-    const std::string expected = FinalDigest(*quiet);
-    ProcessCluster* const disturbed = StartTraining(shape);
-    ASSERT_NE(disturbed, nullptr);
-    ASSERT_TRUE(
-        disturbed->WaitFor([](const auto& status) { return status.steps() > 8; }, kStartTimeout)
-            .ok());
-    disturb(*disturbed);
-    if (HasFatalFailure()) return;
-    EXPECT_EQ(FinalDigest(*disturbed), expected);
+    ExpectDigest(FinalDigest(*quiet), shape, disturb);
+  }
+
+  static void Restart(ProcessCluster& cluster, const std::string& name) {
+    SCOPED_TRACE(name);
+    const absl::Status restarted = cluster.Restart(name);
+    ASSERT_TRUE(restarted.ok()) << restarted;
+    if (name == "scheduler") return;
+    const auto member = cluster.WaitUntilMember(name, kStartTimeout);
+    ASSERT_TRUE(member.ok()) << member.status();
   }
 
   // Waits until every partition has two in-sync replicas again after a loss. Some may temporarily

@@ -10,17 +10,7 @@
 namespace pawl {
 namespace {
 
-class RecoveryTest : public DisturbedTrainingTest {
- protected:
-  static void Restart(ProcessCluster& cluster, const std::string& name) {
-    SCOPED_TRACE(name);
-    const absl::Status restarted = cluster.Restart(name);
-    ASSERT_TRUE(restarted.ok()) << restarted;
-    if (name == "scheduler") return;
-    const auto member = cluster.WaitUntilMember(name, kStartTimeout);
-    ASSERT_TRUE(member.ok()) << member.status();
-  }
-};
+using RecoveryTest = DisturbedTrainingTest;
 
 TEST_F(RecoveryTest, ServerRecoversFromItsLog) {
   ExpectTheSameBits({.servers = 2, .replicas = 1, .durability = "LOG"},
