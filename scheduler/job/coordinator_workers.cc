@@ -45,11 +45,9 @@ Ticket Coordinator::GetAssignment(const GetAssignmentRequest& request,
     gate_.OnChange();
     PlaceRanks(rpc.actions());
   }
-  // It cannot give up what it has not heard of. Version 0 does not say what it has heard of.
-  if (is_first || request.newer_than_version() > 0) {
-    FreeRanksOf(*membership_.FindByName(request.node()),
-                ranks_.LeavingUnheard(request.node(), request.newer_than_version()), rpc.actions());
-  }
+  // It cannot give up what it has not heard of.
+  FreeRanksOf(*membership_.FindByName(request.node()),
+              ranks_.LeavingUnheard(request.node(), request.newer_than_version()), rpc.actions());
   const Ticket ticket =
       rpc.Suspend(pending_.assignments, {request.node(), request.newer_than_version()});
   AnswerAssignment(request.node(), rpc.actions());
@@ -67,11 +65,12 @@ void Coordinator::AnswerAssignment(const std::string& worker, DeferredActions& a
     if (!options_.gives_tickets) break;
     rank.set_ticket(MakeTicket(ticket_key_, TicketSender::kRank, rank.rank(), rank.incarnation()));
   }
-  pending_.assignments.AnswerIf(
-      [&](const PendingRpcs::AssignmentWanted& wanted) {
-        return wanted.worker == worker && wanted.newer_than < assignment->version();
-      },
-      *assignment, actions);
+  const auto is_waiting = [&](const PendingRpcs::AssignmentWanted& wanted) {
+    return wanted.worker == worker && wanted.newer_than < assignment->version();
+  };
+  if (!pending_.assignments.Any(is_waiting)) return;
+  ranks_.MarkTold(worker);
+  pending_.assignments.AnswerIf(is_waiting, *assignment, actions);
 }
 
 Ticket Coordinator::GiveUpRanks(const GiveUpRanksRequest& request, Done<GiveUpRanksResponse> done) {

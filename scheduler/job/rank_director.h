@@ -53,6 +53,8 @@ class RankDirector {
   // Returns the ranks among `ranks` that the worker hosted; they have no host now.
   std::vector<FreeRank> GiveUp(const Node& worker, const std::vector<FreeRank>& ranks,
                                MonotonicTime now);
+  // See LogicalWorkers::MarkTold.
+  void MarkTold(const std::string& worker) { ranks_.MarkTold(worker); }
   // See LogicalWorkers::LeavingUnheard.
   std::vector<FreeRank> LeavingUnheard(const std::string& worker, uint64_t known_version) const {
     return ranks_.LeavingUnheard(worker, known_version);

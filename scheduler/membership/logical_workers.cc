@@ -117,12 +117,19 @@ void LogicalWorkers::Finish(const std::string& worker, absl::Span<const uint32_t
   }
 }
 
+void LogicalWorkers::MarkTold(const std::string& worker) {
+  for (Rank& rank : ranks_) {
+    if (rank.host == worker && !rank.leaving) rank.told = true;
+  }
+}
+
 std::vector<LogicalWorkers::FreeRank> LogicalWorkers::LeavingUnheard(const std::string& worker,
                                                                      uint64_t known_version) const {
   std::vector<FreeRank> unheard;
   for (uint32_t i = 0; i < total(); ++i) {
     const Rank& rank = ranks_[i];
-    if (rank.host == worker && rank.leaving && rank.given_version > known_version)
+    const bool is_newer = known_version > 0 && rank.given_version > known_version;
+    if (rank.host == worker && rank.leaving && (!rank.told || is_newer))
       unheard.push_back({i, rank.incarnation});
   }
   return unheard;
@@ -157,6 +164,7 @@ void LogicalWorkers::Assign(Host& host, Rank& rank,
   rank.CountSteps();
   host.version = ++version_;
   rank.given_version = host.version;
+  rank.told = false;
 }
 
 void LogicalWorkers::MaybeDecide(const std::function<uint64_t()>& next_incarnation) {

@@ -606,5 +606,34 @@ TEST_F(LogicalWorkersTest, RandomEventsKeepTheInvariants) {
   }
 }
 
+TEST_F(LogicalWorkersTest, HostHasNotHeardOfWhatItWasNeverTold) {
+  const auto unheard = [&](uint64_t known_version) {
+    Ranks ranks;
+    for (const auto& rank : ranks_->LeavingUnheard("worker-0", known_version))
+      ranks.push_back(rank.rank);
+    return ranks;
+  };
+  Begin(4, 1, /*rebalance=*/true);
+  Join("worker-0");
+  // Its call is still pending when half of its ranks go to another worker.
+  Join("worker-1");
+  ASSERT_EQ(Assigned("worker-0"), (Ranks{0, 1}));
+  EXPECT_EQ(unheard(0), (Ranks{2, 3}));
+  // Answers tell it only of the ranks that it keeps, under a version after those of the others.
+  ranks_->MarkTold("worker-0");
+  EXPECT_EQ(unheard(Version("worker-0")), (Ranks{2, 3}));
+}
+
+TEST_F(LogicalWorkersTest, HostGivesUpByItselfWhatItHasHeardOf) {
+  Begin(4, 1, /*rebalance=*/true);
+  Join("worker-0");
+  ranks_->MarkTold("worker-0");
+  const uint64_t told = Version("worker-0");
+  Join("worker-1");
+  ASSERT_EQ(Assigned("worker-0"), (Ranks{0, 1}));
+  EXPECT_TRUE(ranks_->LeavingUnheard("worker-0", 0).empty());
+  EXPECT_TRUE(ranks_->LeavingUnheard("worker-0", told).empty());
+}
+
 }  // namespace
 }  // namespace pawl
