@@ -88,9 +88,10 @@ absl::StatusOr<DataFeatures> ValidateData(const Data& data) {
   return ValidateFormat(data);
 }
 
-absl::Status ValidateDataFiles(const Data& data) {
+absl::Status ValidateDataFiles(const Data& data, bool evaluation_only) {
   for (const auto& [field, paths] :
        {std::pair("data.train", &data.train()), std::pair("data.eval", &data.eval())}) {
+    if (evaluation_only && paths == &data.train()) continue;
     PAWL_ASSIGN_OR_RETURN(const std::vector<std::string> files,
                           ExpandDataFiles(field, *paths, data.format()));
     for (const std::string& file : files)

@@ -12,8 +12,9 @@ namespace pawl {
 // Validates everything except the files, and returns the inputs. INVALID_ARGUMENT names the field.
 absl::StatusOr<DataFeatures> ValidateData(const Data& data);
 
-// Checks that the files can be opened. NOT_FOUND names a missing file.
-absl::Status ValidateDataFiles(const Data& data);
+// Checks that the files can be opened, with `evaluation_only` those of data.eval. NOT_FOUND names a
+// missing file.
+absl::Status ValidateDataFiles(const Data& data, bool evaluation_only);
 
 }  // namespace pawl
 

@@ -641,7 +641,8 @@ absl::Status ValidateJob(const Job& job, const JobValidationOptions& options) {
   PAWL_ASSIGN_OR_RETURN(const DataFeatures features, ValidateData(job.data()));
   PAWL_RETURN_IF_ERROR(ValidateModel(job.data(), job.model(), features));
   PAWL_RETURN_IF_ERROR(ValidateEvaluation(job));
-  if (options.check_files) PAWL_RETURN_IF_ERROR(ValidateDataFiles(job.data()));
+  if (options.check_files)
+    PAWL_RETURN_IF_ERROR(ValidateDataFiles(job.data(), job.evaluation().only()));
   return absl::OkStatus();
 }
 

@@ -190,7 +190,10 @@ model { %s } optimizer { adagrad { learning_rate: 0.1 } } evaluation { group_by:
         self.assertIn("model", refused(checkpoint, "--set=model.deepfm.dim=5"))
         self.assertIn("seed", refused(checkpoint, "--set=seed=8"))
         self.assertIn("--data", refused(checkpoint, "--set=data.eval=[]"))
-        self.assertIn("nowhere", refused(checkpoint, "--data=nowhere.libsvm"))
+        self.assertIn(
+            "data.eval: cannot open " + self.path("nowhere.libsvm"),
+            refused(checkpoint, "--data=nowhere.libsvm"),
+        )
         self.assertIn("--workers=0", refused(checkpoint, "--workers=0"))
 
 

@@ -224,6 +224,14 @@ class ConvertTest(unittest.TestCase):
         self.assertIn("no column 'z'",
                       self.convert("a.rec", "--csv", "a.csv", "--list", "z", code=1))
         self.assertIn("cannot open b.csv", self.convert("a.rec", "--csv", "b.csv", code=1))
+        self.assertIn("must be one character",
+                      self.convert("a.rec", "--csv", "a.csv", "--delimiter", ";;", code=1))
+        self.assertIn("only for --parquet",
+                      self.convert("a.rec", "--csv", "a.csv", "--columns", "x", code=1))
+        with open("a.csv", "wb") as file:
+            file.write(b"\xff\xfe\x01,\x80\n1,2\n")
+        self.assertIn("a.csv:1: the header line is not UTF-8",
+                      self.convert("a.rec", "--csv", "a.csv", code=1))
         self.assertEqual(os.listdir(), ["a.csv"])
 
     def test_command_is_one_of_pawl(self):

@@ -20,6 +20,7 @@
 #include "client_lib/job/job_file.h"
 #include "client_lib/job/job_validation.h"
 #include "deploy/pawlctl/cluster/local_cluster.h"
+#include "worker/process/straggler.h"
 
 namespace pawl {
 namespace {
@@ -47,7 +48,6 @@ bool IsDeviceName(absl::string_view name) {
          absl::c_all_of(name, absl::ascii_isdigit);
 }
 
-// The path of a program, looked for in PATH unless its name has a slash.
 // The job of a program without a job file: it makes its own tables.
 Job JobOfProgram(const std::vector<std::string>& program) {
   std::string name = program.front();
@@ -102,6 +102,8 @@ absl::StatusOr<LocalJob> PrepareJob(const RunOptions& options) {
         absl::StrCat("--collectives=", options.collectives,
                      " is not possible: ", absl::StrJoin(kCollectives, ", ")));
   }
+  PAWL_RETURN_IF_ERROR(Annotate(ParseStraggler(options.straggler).status(),
+                                absl::StrCat("--straggler=", options.straggler)));
   if (Durability durability; !options.durability.empty()) {
     if (!Durability_Parse(options.durability, &durability) ||
         durability == DURABILITY_UNSPECIFIED) {

@@ -29,6 +29,7 @@ def _parser() -> argparse.ArgumentParser:
         description=_DESCRIPTION,
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     parser.add_argument("out", metavar="OUT", help="the record file")
     source = parser.add_mutually_exclusive_group(required=True)
@@ -83,6 +84,8 @@ def _pairs(words: Sequence[str], flag: str, default: Optional[str] = None) -> di
 
 
 def _source(options: argparse.Namespace) -> sources.Source:
+    if options.columns and not options.parquet:
+        raise errors.InvalidArgumentError("--columns is only for --parquet")
     if options.parquet:
         return sources.parquet(options.parquet, options.columns)
     if options.npy:

@@ -205,10 +205,15 @@ def text(
     between two elements. An empty field is an absent value, or an empty list. quotes: whether
     fields may be quoted; otherwise a quote is a character like others.
     """
+    if len(delimiter) != 1 or delimiter in '"\r\n':
+        raise _invalid("the delimiter is %r; it must be one character, no quote or line end", delimiter)
     style: dict[str, Any] = {"delimiter": delimiter}
     style["quoting"] = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
     types, lists = types or {}, lists or {}
     header = list(names) if names is not None else _header(files[0], style)
+    for name in header:
+        if any("\udc80" <= character <= "\udcff" for character in name):
+            raise _invalid("%s:1: the header line is not UTF-8 text; is it a CSV file?", files[0])
     for name in [*types, *lists]:
         if name not in header:
             raise _invalid("%s has no column %r; it has %s", files[0], name, ", ".join(header))
@@ -256,6 +261,8 @@ def _header(path: str, style: Mapping[str, Any]) -> list[str]:
     try:
         with _open(path) as file:
             return next(csv.reader(file, **style))
+    except csv.Error as error:
+        raise _invalid("%s:1: %s", path, error) from error
     except StopIteration:
         raise _invalid("%s is empty; its first line must be a header", path) from None
     except OSError as error:
