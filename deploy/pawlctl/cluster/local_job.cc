@@ -20,7 +20,6 @@
 #include "client_lib/job/job_file.h"
 #include "client_lib/job/job_validation.h"
 #include "deploy/pawlctl/cluster/local_cluster.h"
-#include "worker/process/straggler.h"
 
 namespace pawl {
 namespace {
@@ -102,8 +101,6 @@ absl::StatusOr<LocalJob> PrepareJob(const RunOptions& options) {
         absl::StrCat("--collectives=", options.collectives,
                      " is not possible: ", absl::StrJoin(kCollectives, ", ")));
   }
-  PAWL_RETURN_IF_ERROR(Annotate(ParseStraggler(options.straggler).status(),
-                                absl::StrCat("--straggler=", options.straggler)));
   if (Durability durability; !options.durability.empty()) {
     if (!Durability_Parse(options.durability, &durability) ||
         durability == DURABILITY_UNSPECIFIED) {

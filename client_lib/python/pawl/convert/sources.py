@@ -206,7 +206,7 @@ def text(
     fields may be quoted; otherwise a quote is a character like others.
     """
     if len(delimiter) != 1 or delimiter in '"\r\n':
-        raise _invalid("the delimiter is %r; it must be one character, no quote or line end", delimiter)
+        raise _invalid("the delimiter is %r; it must be one character, no quote or end", delimiter)
     style: dict[str, Any] = {"delimiter": delimiter}
     style["quoting"] = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
     types, lists = types or {}, lists or {}
