@@ -68,6 +68,9 @@ class LocalClusterTest(unittest.TestCase):
 
     def start(self, *arguments):
         """Starts a run, and waits until its scheduler has an address."""
+        address_file = os.path.join(self.out, "scheduler.addr")
+        if os.path.exists(address_file):
+            os.remove(address_file)  # of an earlier run
         process = subprocess.Popen(
             [
                 PAWLCTL,
@@ -86,7 +89,6 @@ class LocalClusterTest(unittest.TestCase):
         )
         self.addCleanup(process.communicate)
         self.addCleanup(process.kill)
-        address_file = os.path.join(self.out, "scheduler.addr")
         deadline = time.monotonic() + LIMIT_S
         while process.poll() is None and time.monotonic() < deadline:
             if os.path.exists(address_file):
