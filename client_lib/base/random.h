@@ -29,17 +29,22 @@ class ScopedRandomNumbers {
 using PhiloxCounter = std::array<uint32_t, 4>;
 using PhiloxKey = std::array<uint32_t, 2>;
 
+// The constants of Philox4x32.
+inline constexpr int kPhiloxRounds = 10;
+inline constexpr uint32_t kPhiloxMultipliers[] = {0xD2511F53u, 0xCD9E8D57u};
+inline constexpr uint32_t kPhiloxKeySteps[] = {0x9E3779B9u, 0xBB67AE85u};
+
 // Philox4x32 with 10 rounds (Salmon, Moraes, Dror and Shaw 2011, "Parallel random numbers: as easy
 // as 1, 2, 3", section 3.3). The n-th number of a stream is a pure function of (key, counter).
 inline constexpr PhiloxCounter Philox4x32(PhiloxCounter counter, PhiloxKey key) {
-  for (int round = 0; round < 10; ++round) {
-    const uint64_t product0 = uint64_t{0xD2511F53u} * counter[0];
-    const uint64_t product1 = uint64_t{0xCD9E8D57u} * counter[2];
+  for (int round = 0; round < kPhiloxRounds; ++round) {
+    const uint64_t product0 = uint64_t{kPhiloxMultipliers[0]} * counter[0];
+    const uint64_t product1 = uint64_t{kPhiloxMultipliers[1]} * counter[2];
     counter = {static_cast<uint32_t>(product1 >> 32) ^ counter[1] ^ key[0],
                static_cast<uint32_t>(product1),
                static_cast<uint32_t>(product0 >> 32) ^ counter[3] ^ key[1],
                static_cast<uint32_t>(product0)};
-    key = {key[0] + 0x9E3779B9u, key[1] + 0xBB67AE85u};
+    key = {key[0] + kPhiloxKeySteps[0], key[1] + kPhiloxKeySteps[1]};
   }
   return counter;
 }

@@ -42,7 +42,9 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "proto/types.pb.h"
+#include "server/optimizer/math/isa.h"
 
 namespace pawl {
 
@@ -51,14 +53,19 @@ namespace pawl {
 // machines, so every server computes the same bits.
 class TableInitializer {
  public:
-  // INVALID_ARGUMENT, naming the field, for an invalid initializer.
+  // INVALID_ARGUMENT, naming the field, for an invalid initializer. The values do not depend on
+  // `isa`, which the processor must have.
   static absl::StatusOr<std::unique_ptr<const TableInitializer>> Create(const TableSpec& table,
-                                                                        uint64_t job_seed);
+                                                                        uint64_t job_seed,
+                                                                        Isa isa = BestIsa());
 
   virtual ~TableInitializer() = default;
 
   // Writes elements [begin, begin + count) of the row or block `key`.
   virtual void Fill(uint64_t key, size_t begin, size_t count, float* out) const = 0;
+  // Writes the first `width` elements of the row keys[i] to rows[i]. Many rows at once take a
+  // fraction of the time.
+  virtual void FillRows(absl::Span<const uint64_t> keys, size_t width, float* const* rows) const;
 };
 
 }  // namespace pawl

@@ -1,13 +1,17 @@
 #include "server/shard/initializer.h"
 
+#include <xxhash.h>
+
 #include <algorithm>
 #include <cmath>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "client_lib/base/random.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
+#include "server/optimizer/math/deterministic_math.h"
 
 namespace pawl {
 namespace {
@@ -134,6 +138,60 @@ TEST(InitializerTest, XavierTakesItsFansFromTheTable) {
 TEST(InitializerTest, ConstantIsConstantAndUnsetIsZero) {
   EXPECT_EQ(Fill(*Make("constant { value: 0.25 }"), 3, 5, 9), std::vector<float>(9, 0.25f));
   EXPECT_EQ(Fill(*Make(""), 3, 5, 9), std::vector<float>(9, 0.0f));
+}
+
+TEST(InitializerTest, ManyRowsEqualSingleRows) {
+  for (const char* spec : kRandom) {
+    const auto made = Make(std::string(spec) + " zero_from: 13");
+    for (const size_t width : {1, 4, 5, 13, 16, 17, 31, 32, 33, 64, 70}) {
+      for (const size_t count : {0, 1, 2, 3, 5, 16, 17, 40}) {
+        std::vector<uint64_t> keys(count);
+        std::vector<std::vector<float>> rows(count, std::vector<float>(width + 1, 99.0f));
+        std::vector<float*> places(count);
+        for (size_t i = 0; i < count; ++i) {
+          keys[i] = (i + 1) * 0x9e3779b97f4a7c15u;
+          places[i] = rows[i].data();
+        }
+        made->FillRows(keys, width, places.data());
+        for (size_t i = 0; i < count; ++i) {
+          std::vector<float> expected = Fill(*made, keys[i], 0, width);
+          expected.push_back(99.0f);
+          ASSERT_EQ(rows[i], expected) << spec << ", width " << width << ", row " << i;
+        }
+      }
+    }
+  }
+}
+
+TEST(InitializerTest, EveryInstructionSetGivesTheSameBits) {
+  for (const char* spec : kRandom) {
+    const TableSpec table =
+        Parse(std::string("name: 'x' kind: SPARSE row_width: 200 initializer { ") + spec + " }");
+    const auto reference = *TableInitializer::Create(table, 3, Isa::kPortable);
+    for (const Isa isa : SupportedIsas()) {
+      const auto made = *TableInitializer::Create(table, 3, isa);
+      for (uint64_t key = 0; key < 2000; ++key) {
+        ASSERT_EQ(Fill(*made, key << 27, 0, 200), Fill(*reference, key << 27, 0, 200))
+            << spec << " with " << IsaName(isa) << ", key " << (key << 27);
+      }
+    }
+  }
+}
+
+// Computes single elements as the comment of initializer.h says.
+TEST(InitializerTest, ValuesAreThoseOfTheSpecification) {
+  const auto normal = Make("normal { mean: 1 stddev: 2 }", 7, "embedding");
+  const std::string name = "embedding";
+  const uint64_t stream = XXH64(name.data(), name.size(), 7);
+  for (uint64_t key = 0; key < 3000; ++key) {
+    const uint64_t far_key = key * 0x9e3779b97f4a7c15u;
+    const std::vector<float> row = Fill(*normal, far_key, 0, 70);
+    for (size_t i = 0; i < row.size(); ++i) {
+      const uint32_t x = Philox4x32(far_key, i / 4, stream)[i % 4];
+      const double z = InverseNormal((static_cast<double>(x) + 0.5) * 0x1p-32);
+      ASSERT_EQ(row[i], static_cast<float>(1.0 + 2.0 * z)) << far_key << ", " << i;
+    }
+  }
 }
 
 TEST(InitializerTest, PartialFillEqualsThatPartOfTheRow) {

@@ -9,9 +9,6 @@
 namespace pawl {
 namespace {
 
-// How many keys ahead to prefetch index entries and rows.
-constexpr size_t kPrefetchDistance = 16;
-
 void PrefetchRow(const float* row, size_t floats) {
   const char* end = reinterpret_cast<const char*>(row + floats);
   for (const char* line = reinterpret_cast<const char*>(row); line < end; line += 64)
@@ -35,9 +32,10 @@ uint64_t TablePart::CountMissing(const ByteView& keys) const {
   return missing;
 }
 
-void TablePart::Initialize(uint64_t key, size_t width, float* weights, float* state) const {
-  table_->initializer().Fill(key, 0, width, weights);
-  InitializeState(width, state);
+void TablePart::Initialize(absl::Span<const uint64_t> keys, float* const* rows) const {
+  const size_t width = table_->MaxRowWidth();
+  table_->initializer().FillRows(keys, width, rows);
+  for (size_t i = 0; i < keys.size(); ++i) InitializeState(width, rows[i] + width);
 }
 
 void TablePart::InitializeState(size_t width, float* state) const {
@@ -49,7 +47,7 @@ float* TablePart::Row(uint64_t key) {
   const size_t width = table_->MaxRowWidth();
   bool inserted;
   float* const row = rows_.FindOrInsert(key, width + StateFloats(width), inserted);
-  if (inserted) Initialize(key, width, row, row + width);
+  if (inserted) Initialize({&key, 1}, &row);
   return row;
 }
 
@@ -61,7 +59,8 @@ TablePart::BlockForWriting TablePart::BlockOf(uint64_t key, size_t width) {
   found = blocks_.emplace(key, Block{SharedBlock(width), SharedBlock(state_floats)}).first;
   block_floats_ += width + state_floats;
   const BlockForWriting block = {found->second.weights.Mutable(), found->second.state.Mutable()};
-  Initialize(key, width, block.weights, block.state);
+  table_->initializer().Fill(key, 0, width, block.weights);
+  InitializeState(width, block.state);
   return block;
 }
 
@@ -70,11 +69,19 @@ void TablePart::ApplyRun(uint64_t step, float scale, absl::Span<const uint64_t> 
   const size_t width = table_->MaxRowWidth();
   const size_t floats = width + StateFloats(width);
   float* rows[kRowsInRun];
+  uint64_t new_keys[kRowsInRun];
+  float* new_rows[kRowsInRun];
+  size_t new_count = 0;
   for (const uint64_t key : keys) rows_.Prefetch(key);
   for (size_t i = 0; i < keys.size(); ++i) {
-    rows[i] = Row(keys[i]);
+    bool inserted;
+    rows[i] = rows_.FindOrInsert(keys[i], floats, inserted);
     PrefetchRow(rows[i], floats);
+    if (!inserted) continue;
+    new_keys[new_count] = keys[i];
+    new_rows[new_count++] = rows[i];
   }
+  Initialize({new_keys, new_count}, new_rows);
   table_->rule().ApplyRows({.step = step, .base_rate = base_rate_}, scale, width, keys.size(),
                            gradients, rows);
 }
@@ -199,23 +206,30 @@ void TablePart::ReadSlots(const ByteView& keys, char* out) const {
 void TablePart::Read(const ByteView& keys, char* out) const {
   const std::vector<uint64_t> wanted = CopyKeys(keys);
   const size_t width = table_->MaxRowWidth();
-  std::vector<const float*> rows(wanted.size());
-  for (size_t i = 0; i < std::min(wanted.size(), kPrefetchDistance); ++i) rows_.Prefetch(wanted[i]);
-  for (size_t i = 0; i < wanted.size(); ++i) {
-    if (i + kPrefetchDistance < wanted.size()) rows_.Prefetch(wanted[i + kPrefetchDistance]);
-    rows[i] = rows_.Find(wanted[i]);
-    if (rows[i] != nullptr) PrefetchRow(rows[i], width);
-  }
-  std::vector<float> initial(width);
-  for (size_t i = 0; i < wanted.size(); ++i) {
-    const float* row = rows[i];
-    if (row == nullptr) {
-      table_->initializer().Fill(wanted[i], 0, width, initial.data());
-      row = initial.data();
+  const size_t bytes = width * sizeof(float);
+  const float* rows[kRowsInRun];
+  uint64_t missing_keys[kRowsInRun];
+  float* missing_rows[kRowsInRun];
+  std::vector<float> initial;
+  for (absl::Span<const uint64_t> rest = wanted; !rest.empty();) {
+    const absl::Span<const uint64_t> run = rest.subspan(0, kRowsInRun);
+    rest.remove_prefix(run.size());
+    for (const uint64_t key : run) rows_.Prefetch(key);
+    size_t missing = 0;
+    for (size_t i = 0; i < run.size(); ++i) {
+      rows[i] = rows_.Find(run[i]);
+      if (rows[i] != nullptr) {
+        PrefetchRow(rows[i], width);
+        continue;
+      }
+      if (initial.empty()) initial.resize(kRowsInRun * width);
+      missing_keys[missing] = run[i];
+      rows[i] = missing_rows[missing] = &initial[missing * width];
+      ++missing;
     }
+    table_->initializer().FillRows({missing_keys, missing}, width, missing_rows);
     // `out` follows other bytes of a message and may be unaligned.
-    std::memcpy(out, row, width * sizeof(float));
-    out += width * sizeof(float);
+    for (size_t i = 0; i < run.size(); ++i, out += bytes) std::memcpy(out, rows[i], bytes);
   }
 }
 

@@ -106,7 +106,8 @@ class TablePart {
   // Return the row or block, and create it if it does not exist.
   float* Row(uint64_t key);
   BlockForWriting BlockOf(uint64_t key, size_t width);
-  void Initialize(uint64_t key, size_t width, float* weights, float* state) const;
+  // Sets the weights and state of new rows. REQUIRES: the table is sparse.
+  void Initialize(absl::Span<const uint64_t> keys, float* const* rows) const;
   void InitializeState(size_t width, float* state) const;
   // REQUIRES: the table is sparse; at most kRowsInRun keys.
   void ApplyRun(uint64_t step, float scale, absl::Span<const uint64_t> keys,

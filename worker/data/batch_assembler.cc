@@ -22,6 +22,14 @@ constexpr std::array<float, 256> PixelValues() {
   return values;
 }
 
+template <typename T>
+void PrefetchRange(const T* begin, size_t count) {
+  constexpr uintptr_t kLine = 64;
+  const auto end = reinterpret_cast<uintptr_t>(begin + count);
+  for (auto line = reinterpret_cast<uintptr_t>(begin) & ~(kLine - 1); line < end; line += kLine)
+    __builtin_prefetch(reinterpret_cast<const void*>(line));
+}
+
 absl::Status TooLarge(size_t samples, absl::string_view what, uint64_t limit) {
   return absl::ResourceExhaustedError(
       absl::StrCat("a batch of ", samples, " samples has more than ", limit, " ", what,
@@ -122,6 +130,21 @@ void BatchAssembler::AddNumerics(absl::Span<const uint64_t> samples, Batch* batc
   }
 }
 
+void BatchAssembler::PrefetchEntries(absl::Span<const uint64_t> samples, size_t i) const {
+  if (i >= samples.size()) return;
+  const uint64_t fields = store_.shape.field_count;
+  uint64_t begin = samples[i] * fields, count = fields;
+  if (!store_.sample_begin.empty()) {
+    begin = store_.sample_begin[samples[i]];
+    count = store_.sample_begin[samples[i] + 1] - begin;
+  }
+  if (store_.interns()) {
+    PrefetchRange(store_.entries.data() + begin, count);
+  } else {
+    PrefetchRange(store_.entry_keys.data() + begin, count);
+  }
+}
+
 void BatchAssembler::AddFixed(absl::Span<const uint64_t> samples, FieldSet* set,
                               std::vector<uint64_t>* set_keys) {
   const size_t fields = store_.shape.field_count;
@@ -132,8 +155,7 @@ void BatchAssembler::AddFixed(absl::Span<const uint64_t> samples, FieldSet* set,
     set_keys->resize(entries);
     uint64_t* out = set_keys->data();
     for (size_t i = 0; i < samples.size() && fields > 0; ++i) {
-      if (i + kPrefetchSamples < samples.size())
-        __builtin_prefetch(&store_.entry_keys[samples[i + kPrefetchSamples] * fields]);
+      PrefetchEntries(samples, i + kPrefetchSamples);
       out = std::copy_n(&store_.entry_keys[samples[i] * fields], fields, out);
     }
     return;
@@ -141,8 +163,7 @@ void BatchAssembler::AddFixed(absl::Span<const uint64_t> samples, FieldSet* set,
   set->entry_key.resize(entries);
   uint32_t* out = set->entry_key.data();
   for (size_t i = 0; i < samples.size() && fields > 0; ++i) {
-    if (i + kPrefetchSamples < samples.size())
-      __builtin_prefetch(&store_.entries[samples[i + kPrefetchSamples] * fields]);
+    PrefetchEntries(samples, i + kPrefetchSamples);
     out = std::copy_n(&store_.entries[samples[i] * fields], fields, out);
   }
 }
@@ -159,9 +180,10 @@ absl::Status BatchAssembler::AddRagged(absl::Span<const uint64_t> samples, Field
   set->entry_value.resize(entries);
   uint32_t* field_begin = set->field_begin.data();
   uint64_t out = 0;
-  for (const uint64_t sample : samples) {
-    const uint64_t begin = store_.sample_begin[sample];
-    const uint64_t count = store_.sample_begin[sample + 1] - begin;
+  for (size_t s = 0; s < samples.size(); ++s) {
+    PrefetchEntries(samples, s + kPrefetchSamples);
+    const uint64_t begin = store_.sample_begin[samples[s]];
+    const uint64_t count = store_.sample_begin[samples[s] + 1] - begin;
     for (uint64_t field = 0; field < fields; ++field) {
       *field_begin++ = static_cast<uint32_t>(out + std::min(field, count));
     }
@@ -188,7 +210,9 @@ absl::Status BatchAssembler::AddChosen(absl::Span<const uint64_t> samples,
   uint32_t* field_begin = set->field_begin.data();
   *field_begin++ = 0;
   const size_t fields = store_.shape.field_count;
-  for (const uint64_t sample : samples) {
+  for (size_t s = 0; s < samples.size(); ++s) {
+    const uint64_t sample = samples[s];
+    PrefetchEntries(samples, s + kPrefetchSamples);
     // With field_counts: the first entry of field `at`, which is not summed up again for each
     // field.
     uint32_t at = 0;

@@ -52,6 +52,8 @@ class BatchAssembler {
   // For some of the sample's fields.
   absl::Status AddChosen(absl::Span<const uint64_t> samples, const FieldLayout::FieldSet& layout,
                          FieldSet* set, std::vector<uint64_t>* set_keys);
+  // Prefetches the entries of samples[i], if there is such a sample.
+  void PrefetchEntries(absl::Span<const uint64_t> samples, size_t i) const;
   void AddNumerics(absl::Span<const uint64_t> samples, Batch* batch) const;
   // Marks the keys seen before as not seen.
   void StartKeySet();

@@ -6,34 +6,8 @@
 
 namespace pawl {
 
-double DeterministicLog(double x) {
-  // x = 2^exponent * m with m in [sqrt(1/2), sqrt(2)).
-  uint64_t bits;
-  std::memcpy(&bits, &x, sizeof bits);
-  int64_t exponent = static_cast<int64_t>(bits >> 52) - 1023;
-  bits = (bits & 0x000FFFFFFFFFFFFFull) | 0x3FF0000000000000ull;
-  double m;
-  std::memcpy(&m, &bits, sizeof m);
-  if (m >= 1.4142135623730951) {
-    m *= 0.5;
-    ++exponent;
-  }
-  // log(m) = 2 atanh(s) = 2 (s + s^3 / 3 + s^5 / 5 + ...), |s| <= 0.1716. The first omitted term is
-  // below 2^-60 of the sum.
-  const double s = (m - 1.0) / (m + 1.0);
-  const double z = s * s;
-  static constexpr double kInverseOdd[] = {1.0 / 23, 1.0 / 21, 1.0 / 19, 1.0 / 17,
-                                           1.0 / 15, 1.0 / 13, 1.0 / 11, 1.0 / 9,
-                                           1.0 / 7,  1.0 / 5,  1.0 / 3};
-  double series = 0.0;
-  for (const double coefficient : kInverseOdd) series = series * z + coefficient;
-  const double log_m = 2.0 * s + 2.0 * s * (z * series);
-  // log(2) in two parts. The first has 20 trailing zero bits, so its product with the exponent is
-  // exact.
-  const double e = static_cast<double>(exponent);
-  // x - x is 0, or NaN.
-  return e * 0x1.62e42fefp-1 + (log_m + e * 0x1.473de6af278edp-34) + (x - x);
-}
+// x - x is 0, or NaN.
+double DeterministicLog(double x) { return internal::BranchlessLog(x) + (x - x); }
 
 double DeterministicExp(double x) {
   // x = k log(2) + r with |r| <= log(2) / 2. Adding 1.5 * 2^52 rounds to an integer and leaves it
@@ -125,60 +99,32 @@ double InverseNormal(double p) {
   const double q = p - 0.5;
   if (q >= -0.425 && q <= 0.425) return InverseNormalCentral(q);
   double r = std::sqrt(-DeterministicLog(q < 0.0 ? p : 1.0 - p));
-  double numerator, denominator;
-  if (r <= 5.0) {
-    r -= 1.6;
-    numerator = ((((((7.74545014278341407640e-4 * r + 2.27238449892691845833e-2) * r +
-                     2.41780725177450611770e-1) *
-                        r +
-                    1.27045825245236838258e0) *
-                       r +
-                   3.64784832476320460504e0) *
-                      r +
-                  5.76949722146069140550e0) *
-                     r +
-                 4.63033784615654529590e0) *
-                    r +
-                1.42343711074968357734e0;
-    denominator = ((((((1.05075007164441684324e-9 * r + 5.47593808499534494600e-4) * r +
-                       1.51986665636164571966e-2) *
-                          r +
-                      1.48103976427480074590e-1) *
-                         r +
-                     6.89767334985100004550e-1) *
-                        r +
-                    1.67638483018380384940e0) *
-                       r +
-                   2.05319162663775882187e0) *
-                      r +
-                  1.0;
-  } else {
-    r -= 5.0;
-    numerator = ((((((2.01033439929228813265e-7 * r + 2.71155556874348757815e-5) * r +
-                     1.24266094738807843860e-3) *
-                        r +
-                    2.65321895265761230930e-2) *
-                       r +
-                   2.96560571828504891230e-1) *
-                      r +
-                  1.78482653991729133580e0) *
-                     r +
-                 5.46378491116411436990e0) *
-                    r +
-                6.65790464350110377720e0;
-    denominator = ((((((2.04426310338993978564e-15 * r + 1.42151175831644588870e-7) * r +
-                       1.84631831751005468180e-5) *
-                          r +
-                      7.86869131145613259100e-4) *
-                         r +
-                     1.48753612908506148525e-2) *
-                        r +
-                    1.36929880922735805310e-1) *
-                       r +
-                   5.99832206555887937690e-1) *
-                      r +
-                  1.0;
-  }
+  if (r <= 5.0) return internal::InverseNormalTail(q, r);
+  r -= 5.0;
+  const double numerator = ((((((2.01033439929228813265e-7 * r + 2.71155556874348757815e-5) * r +
+                                1.24266094738807843860e-3) *
+                                   r +
+                               2.65321895265761230930e-2) *
+                                  r +
+                              2.96560571828504891230e-1) *
+                                 r +
+                             1.78482653991729133580e0) *
+                                r +
+                            5.46378491116411436990e0) *
+                               r +
+                           6.65790464350110377720e0;
+  const double denominator = ((((((2.04426310338993978564e-15 * r + 1.42151175831644588870e-7) * r +
+                                  1.84631831751005468180e-5) *
+                                     r +
+                                 7.86869131145613259100e-4) *
+                                    r +
+                                1.48753612908506148525e-2) *
+                                   r +
+                               1.36929880922735805310e-1) *
+                                  r +
+                              5.99832206555887937690e-1) *
+                                 r +
+                             1.0;
   const double z = numerator / denominator;
   return q < 0.0 ? -z : z;
 }
