@@ -19,6 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/daemon/daemon.h"
+#include "client_lib/process/malloc_tuning.h"
 #include "client_lib/process/process_description.h"
 #include "client_lib/security/security_options.h"
 #include "server/server_daemon.h"
@@ -143,6 +144,7 @@ ServerDaemonOptions OptionsFromFlags() {
 }  // namespace pawl
 
 int main(int argc, char** argv) {
+  pawl::RestartWithHugePages(argv);
   pawl::SetUpDaemon(
       "pawl-server",
       "holds a share of a job's parameters and serves pushes and pulls.\n\n"

@@ -30,6 +30,7 @@
 #include "client_lib/daemon/health_endpoint.h"
 #include "client_lib/job/job_file.h"
 #include "client_lib/job/job_validation.h"
+#include "client_lib/process/malloc_tuning.h"
 #include "client_lib/security/security.h"
 #include "spdlog/spdlog.h"
 #include "worker/collective/open_collectives.h"
@@ -215,6 +216,7 @@ int MakeIndex() {
 }
 
 int Main(int argc, char** argv) {
+  RestartWithHugePages(argv);
   RestartWithBetterOpenBlasKernels(argv);
   SetUpDaemon("pawl-worker", kUsage, argc, argv);
   if (absl::GetFlag(FLAGS_make_index)) return MakeIndex();

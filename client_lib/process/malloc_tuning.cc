@@ -2,12 +2,24 @@
 
 #include <malloc.h>
 
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "client_lib/process/restart.h"
+
 namespace pawl {
 namespace {
 
 constexpr int kMaxKeptBytes = 128 << 20;
 // Larger blocks are mapped individually; this is the largest value that glibc accepts.
 constexpr int kMmapThresholdBytes = 32 << 20;
+// Two huge pages: malloc asks for none where an arena grows by less than one.
+constexpr int kArenaGrowthBytes = 4 << 20;
+constexpr char kTunables[] = "GLIBC_TUNABLES";
+constexpr char kHugePages[] = "glibc.malloc.hugetlb";
 
 }  // namespace
 
@@ -15,6 +27,29 @@ void KeepFreedMemory() {
 #if defined(__GLIBC__)
   mallopt(M_TRIM_THRESHOLD, kMaxKeptBytes);
   mallopt(M_MMAP_THRESHOLD, kMmapThresholdBytes);
+  mallopt(M_TOP_PAD, kArenaGrowthBytes);
+#endif
+}
+
+std::optional<std::string> TunablesWithHugePages(absl::string_view kernel_setting,
+                                                 absl::string_view present) {
+  if (!absl::StrContains(kernel_setting, "[madvise]")) return std::nullopt;
+  if (absl::StrContains(present, kHugePages)) return std::nullopt;
+  return absl::StrCat(present, present.empty() ? "" : ":", kHugePages, "=1");
+}
+
+void RestartWithHugePages(char** argv) {
+#if defined(__GLIBC__)
+  std::ifstream file("/sys/kernel/mm/transparent_hugepage/enabled");
+  std::string setting;
+  std::getline(file, setting);
+  const char* const present = std::getenv(kTunables);
+  const std::optional<std::string> tunables =
+      TunablesWithHugePages(setting, present == nullptr ? "" : present);
+  if (!tunables.has_value()) return;
+  const absl::Status status = RestartWithVariable(argv, kTunables, *tunables);
+  std::fprintf(stderr, "malloc uses no huge pages: re-executing this program failed: %s\n",
+               std::string(status.message()).c_str());
 #endif
 }
 

@@ -2,13 +2,31 @@
 #ifndef PAWL_CLIENT_LIB_PROCESS_MALLOC_TUNING_H_
 #define PAWL_CLIENT_LIB_PROCESS_MALLOC_TUNING_H_
 
+#include <optional>
+#include <string>
+
+#include "absl/strings/string_view.h"
+
 namespace pawl {
 
 // Lets malloc keep up to 128 MiB of freed memory at the end of each arena. By default it returns
 // the buffers of each large message to the kernel and gets them back, zeroed page by page, for the
-// next one; keeping them makes dense pulls 1.5 to 2 times as fast. Affects the whole process;
-// thread-safe, idempotent.
+// next one; keeping them makes dense pulls 1.5 to 2 times as fast. An arena grows by 4 MiB, so that
+// it consists of huge pages if malloc asks for them. Affects the whole process; thread-safe,
+// idempotent.
 void KeepFreedMemory();
+
+// Makes malloc ask for huge pages, by executing the program again with GLIBC_TUNABLES, which glibc
+// reads before main. A job looks up millions of rows in no order; with pages of 4 KiB each look-up
+// also misses the processor's table of pages. Returns if the kernel does not wait to be asked, or
+// the user has decided (glibc.malloc.hugetlb in GLIBC_TUNABLES). REQUIRES: called first in main.
+void RestartWithHugePages(char** argv);
+
+// The value of GLIBC_TUNABLES that RestartWithHugePages needs, if it has to restart.
+// `kernel_setting`: the contents of /sys/kernel/mm/transparent_hugepage/enabled; `present`: the
+// present value.
+std::optional<std::string> TunablesWithHugePages(absl::string_view kernel_setting,
+                                                 absl::string_view present);
 
 }  // namespace pawl
 

@@ -1,16 +1,12 @@
 #include "worker/device/cpu/openblas_kernels.h"
 
 #include <cblas.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
-#include <filesystem>
-#include <system_error>
 
 #include "absl/container/flat_hash_set.h"
+#include "client_lib/process/restart.h"
 
 namespace pawl {
 namespace {
@@ -56,13 +52,9 @@ void RestartWithBetterOpenBlasKernels(char** argv) {
   if (std::getenv(kVariable) != nullptr) return;
   const std::string better = BetterCoreType(OpenBlasKernels(), DetectVectorFeatures());
   if (better.empty()) return;
-  // Use the program's own path: ps would show /proc/self/exe as the name.
-  std::error_code error;
-  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
-  setenv(kVariable, better.c_str(), 1);
-  if (!error) execv(program.c_str(), argv);
+  const absl::Status status = RestartWithVariable(argv, kVariable, better);
   std::fprintf(stderr, "OpenBLAS uses its slow %s kernels: re-executing this program failed: %s\n",
-               OpenBlasKernels().c_str(), error ? error.message().c_str() : std::strerror(errno));
+               OpenBlasKernels().c_str(), std::string(status.message()).c_str());
 }
 
 std::string OpenBlasKernels() { return openblas_get_corename(); }
