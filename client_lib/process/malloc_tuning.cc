@@ -16,8 +16,9 @@ namespace {
 constexpr int kMaxKeptBytes = 128 << 20;
 // Larger blocks are mapped individually; this is the largest value that glibc accepts.
 constexpr int kMmapThresholdBytes = 32 << 20;
-// Two huge pages: malloc asks for none where an arena grows by less than one.
-constexpr int kArenaGrowthBytes = 4 << 20;
+// The size of a heap of an arena. glibc asks for huge pages only where a heap begins, not where it
+// grows, so a heap begins with its full size. What is not used takes no memory.
+constexpr int kHeapBytes = 64 << 20;
 constexpr char kTunables[] = "GLIBC_TUNABLES";
 constexpr char kHugePages[] = "glibc.malloc.hugetlb";
 
@@ -27,7 +28,7 @@ void KeepFreedMemory() {
 #if defined(__GLIBC__)
   mallopt(M_TRIM_THRESHOLD, kMaxKeptBytes);
   mallopt(M_MMAP_THRESHOLD, kMmapThresholdBytes);
-  mallopt(M_TOP_PAD, kArenaGrowthBytes);
+  mallopt(M_TOP_PAD, kHeapBytes);
 #endif
 }
 

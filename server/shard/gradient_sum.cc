@@ -134,20 +134,35 @@ double GradientSum::Squares(float scale) const {
   return sum;
 }
 
-void GradientSum::ForEachRun(Visit visit) const {
-  uint64_t keys[kRowsInRun];
-  const char* sums[kRowsInRun];
-  size_t in_run = 0;
+void GradientSum::ForEachRun(Prepare prepare, Visit visit) const {
+  // Two runs, which take turns.
+  struct Run {
+    uint64_t keys[kRowsInRun];
+    const char* sums[kRowsInRun];
+    size_t rows = 0;
+  };
+  Run runs[2];
+  size_t turn = 0;
+  const auto finish = [&] {
+    visit({runs[turn].keys, runs[turn].rows}, runs[turn].sums);
+    turn ^= 1;
+    runs[turn].rows = 0;
+  };
   if (rows_.size() > 0 || waiting_.empty()) {
     AddWaiting();
     const HeldRows held = rows_.Hold();
+    const auto prepare_and_finish = [&] {
+      prepare({runs[turn].keys, runs[turn].rows});
+      finish();
+    };
     held.ForEach([&](uint64_t key, const float* sum) {
-      keys[in_run] = key;
-      sums[in_run] = reinterpret_cast<const char*>(sum);
-      if (++in_run < kRowsInRun) return;
-      visit({keys, std::exchange(in_run, 0)}, sums);
+      Run& run = runs[turn];
+      run.keys[run.rows] = key;
+      run.sums[run.rows] = reinterpret_cast<const char*>(sum);
+      if (++run.rows == kRowsInRun) prepare_and_finish();
     });
-    if (in_run > 0) visit({keys, in_run}, sums);
+    if (runs[turn].rows > 0) prepare_and_finish();
+    visit({}, nullptr);
     return;
   }
   const size_t width = table_->MaxRowWidth();
@@ -157,12 +172,16 @@ void GradientSum::ForEachRun(Visit visit) const {
   for (const Gradient& gradient : waiting_) parts.Add(gradient);
 
   const size_t run_rows = std::clamp<size_t>(kRunFloats / width, 1, kRowsInRun);
-  const auto added = std::make_unique_for_overwrite<float[]>(run_rows * width);
-  for (absl::Span<const Row> rest = parts.rows(); !rest.empty();) {
-    const absl::Span<const Row> run = rest.subspan(0, run_rows);
-    rest.remove_prefix(run.size());
+  const auto added = std::make_unique_for_overwrite<float[]>(2 * run_rows * width);
+  for (absl::Span<const Row> rest = parts.rows(); !rest.empty(); finish()) {
+    const absl::Span<const Row> rows = rest.subspan(0, run_rows);
+    rest.remove_prefix(rows.size());
+    Run& run = runs[turn];
+    run.rows = rows.size();
+    for (size_t i = 0; i < rows.size(); ++i) run.keys[i] = rows[i].key;
+    prepare({run.keys, run.rows});
     // The first parts lie one after another, the others do not.
-    for (const Row& row : run) {
+    for (const Row& row : rows) {
       if (row.first == row.last) continue;
       for (uint32_t at = parts.part(row.first).next; at != kNone; at = parts.part(at).next) {
         const char* const values = parts.part(at).values;
@@ -170,19 +189,18 @@ void GradientSum::ForEachRun(Visit visit) const {
           __builtin_prefetch(values + byte);
       }
     }
-    for (size_t i = 0; i < run.size(); ++i) {
-      keys[i] = run[i].key;
-      const Part& first = parts.part(run[i].first);
-      sums[i] = first.values;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const Part& first = parts.part(rows[i].first);
+      run.sums[i] = first.values;
       if (first.next == kNone) continue;
-      float* const sum = &added[i * width];
+      float* const sum = &added[(turn * run_rows + i) * width];
       std::memcpy(sum, first.values, width * sizeof(float));
       for (uint32_t at = first.next; at != kNone; at = parts.part(at).next)
         AddFloats(sum, parts.part(at).values, width);
-      sums[i] = reinterpret_cast<const char*>(sum);
+      run.sums[i] = reinterpret_cast<const char*>(sum);
     }
-    visit({keys, run.size()}, sums);
   }
+  visit({}, nullptr);
 }
 
 }  // namespace pawl

@@ -35,11 +35,15 @@ class GradientSum {
   // Adds the gradients that wait, and releases their memory. Changes no sum.
   void AddWaiting() const;
 
-  // Calls visit(keys, sums) for runs of at most kRowsInRun rows that together are all rows with a
+  // Calls visit(run, sums) for runs of at most kRowsInRun rows that together are all rows with a
   // gradient, each once, in no particular order. The floats at sums[i] are the sum of keys[i], at
-  // any alignment, and valid until the visit returns.
+  // any alignment. A run and its sums are valid until the visit of the next run returns, so that a
+  // visitor can look up the rows of one run before it updates those of the run before. The last
+  // call has an empty run. `prepare` is called with the keys of each run before its sums are added
+  // up.
   using Visit = absl::FunctionRef<void(absl::Span<const uint64_t> keys, const char* const* sums)>;
-  void ForEachRun(Visit visit) const;
+  using Prepare = absl::FunctionRef<void(absl::Span<const uint64_t> keys)>;
+  void ForEachRun(Prepare prepare, Visit visit) const;
 
   // The sums of all gradients, after adding those that wait.
   HeldRows Hold() const;

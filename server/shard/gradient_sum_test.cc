@@ -38,16 +38,30 @@ Gradient GradientOf(Data data, size_t fragment_bytes) {
   return gradient;
 }
 
+// Reads each run during the visit of the next one, as long as it is valid.
 Sums Read(const GradientSum& sum, size_t width) {
   Sums sums;
-  sum.ForEachRun([&](absl::Span<const uint64_t> keys, const char* const* rows) {
-    EXPECT_LE(keys.size(), kRowsInRun);
-    for (size_t i = 0; i < keys.size(); ++i) {
-      Floats row(width);
-      std::memcpy(row.data(), rows[i], width * sizeof(float));
-      EXPECT_TRUE(sums.emplace(keys[i], std::move(row)).second) << "key " << keys[i] << " twice";
-    }
-  });
+  absl::Span<const uint64_t> run, prepared;
+  const char* const* rows = nullptr;
+  size_t empty_runs = 0;
+  sum.ForEachRun([&](absl::Span<const uint64_t> keys) { prepared = keys; },
+                 [&](absl::Span<const uint64_t> next, const char* const* next_rows) {
+                   EXPECT_LE(next.size(), kRowsInRun);
+                   EXPECT_EQ(empty_runs, 0u);
+                   empty_runs += next.empty();
+                   if (!next.empty()) {
+                     EXPECT_EQ(prepared, next);
+                   }
+                   for (size_t i = 0; i < run.size(); ++i) {
+                     Floats row(width);
+                     std::memcpy(row.data(), rows[i], width * sizeof(float));
+                     EXPECT_TRUE(sums.emplace(run[i], std::move(row)).second)
+                         << "key " << run[i] << " twice";
+                   }
+                   run = next;
+                   rows = next_rows;
+                 });
+  EXPECT_EQ(empty_runs, 1u);
   return sums;
 }
 
@@ -111,11 +125,13 @@ TEST(GradientSum, RowInOneGradientIsNotCopied) {
   GradientSum sum(Table(2));
   const Gradient gradient = GradientOf({{1, 2}, {1, 2, 3, 4}}, 100);
   sum.AddLater(gradient);
-  sum.ForEachRun([&](absl::Span<const uint64_t> keys, const char* const* sums) {
-    ASSERT_EQ(keys.size(), 2u);
-    EXPECT_EQ(sums[0], gradient.values.fragments()[0].data());
-    EXPECT_EQ(sums[1], sums[0] + 2 * sizeof(float));
-  });
+  sum.ForEachRun([](absl::Span<const uint64_t>) {},
+                 [&](absl::Span<const uint64_t> keys, const char* const* sums) {
+                   if (keys.empty()) return;
+                   ASSERT_EQ(keys.size(), 2u);
+                   EXPECT_EQ(sums[0], gradient.values.fragments()[0].data());
+                   EXPECT_EQ(sums[1], sums[0] + 2 * sizeof(float));
+                 });
 }
 
 TEST(GradientSum, ReleasesGradientsThatNoLongerWait) {

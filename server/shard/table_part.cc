@@ -64,15 +64,12 @@ TablePart::BlockForWriting TablePart::BlockOf(uint64_t key, size_t width) {
   return block;
 }
 
-void TablePart::ApplyRun(uint64_t step, float scale, absl::Span<const uint64_t> keys,
-                         const char* const* gradients) {
+void TablePart::FindRun(absl::Span<const uint64_t> keys, float** rows) {
   const size_t width = table_->MaxRowWidth();
   const size_t floats = width + StateFloats(width);
-  float* rows[kRowsInRun];
   uint64_t new_keys[kRowsInRun];
   float* new_rows[kRowsInRun];
   size_t new_count = 0;
-  for (const uint64_t key : keys) rows_.Prefetch(key);
   for (size_t i = 0; i < keys.size(); ++i) {
     bool inserted;
     rows[i] = rows_.FindOrInsert(keys[i], floats, inserted);
@@ -82,8 +79,36 @@ void TablePart::ApplyRun(uint64_t step, float scale, absl::Span<const uint64_t> 
     new_rows[new_count++] = rows[i];
   }
   Initialize({new_keys, new_count}, new_rows);
-  table_->rule().ApplyRows({.step = step, .base_rate = base_rate_}, scale, width, keys.size(),
-                           gradients, rows);
+}
+
+void TablePart::ApplyRun(uint64_t step, float scale, absl::Span<const uint64_t> keys,
+                         const char* const* gradients) {
+  float* rows[kRowsInRun];
+  for (const uint64_t key : keys) rows_.Prefetch(key);
+  FindRun(keys, rows);
+  table_->rule().ApplyRows({.step = step, .base_rate = base_rate_}, scale, table_->MaxRowWidth(),
+                           keys.size(), gradients, rows);
+}
+
+// Finds the rows of a run before it updates those of the run before, which have then arrived in the
+// cache.
+void TablePart::ApplySparse(uint64_t step, float scale, const GradientSum& sum) {
+  float* rows[2][kRowsInRun];
+  const char* const* former_sums = nullptr;
+  size_t former_count = 0;
+  size_t turn = 0;
+  sum.ForEachRun(
+      [&](absl::Span<const uint64_t> keys) {
+        for (const uint64_t key : keys) rows_.Prefetch(key);
+      },
+      [&](absl::Span<const uint64_t> keys, const char* const* sums) {
+        FindRun(keys, rows[turn]);
+        table_->rule().ApplyRows({.step = step, .base_rate = base_rate_}, scale,
+                                 table_->MaxRowWidth(), former_count, former_sums, rows[turn ^ 1]);
+        former_sums = sums;
+        former_count = keys.size();
+        turn ^= 1;
+      });
 }
 
 void TablePart::ApplyPart(uint64_t step, float scale, size_t width, size_t begin, size_t count,
@@ -142,10 +167,12 @@ void TablePart::Apply(uint64_t step, float scale, const Gradient& gradient) {
 }
 
 void TablePart::Apply(uint64_t step, float scale, const GradientSum& sum) {
-  sum.ForEachRun([&](absl::Span<const uint64_t> keys, const char* const* sums) {
-    if (!table_->is_dense()) return ApplyRun(step, scale, keys, sums);
-    for (size_t i = 0; i < keys.size(); ++i) ApplyBlock(step, scale, keys[i], sums[i]);
-  });
+  if (!table_->is_dense()) return ApplySparse(step, scale, sum);
+  sum.ForEachRun([](absl::Span<const uint64_t>) {},
+                 [&](absl::Span<const uint64_t> keys, const char* const* sums) {
+                   for (size_t i = 0; i < keys.size(); ++i)
+                     ApplyBlock(step, scale, keys[i], sums[i]);
+                 });
 }
 
 void TablePart::Assign(const Assignment& assignment) {
@@ -207,30 +234,43 @@ void TablePart::Read(const ByteView& keys, char* out) const {
   const std::vector<uint64_t> wanted = CopyKeys(keys);
   const size_t width = table_->MaxRowWidth();
   const size_t bytes = width * sizeof(float);
-  const float* rows[kRowsInRun];
+  // Index entries and rows are prefetched while earlier rows are copied. rows[i % kRing] is row i.
+  constexpr size_t kRing = 32, kIndexAhead = 32, kRowAhead = 16;
+  const float* rows[kRing];
   uint64_t missing_keys[kRowsInRun];
-  float* missing_rows[kRowsInRun];
-  std::vector<float> initial;
-  for (absl::Span<const uint64_t> rest = wanted; !rest.empty();) {
-    const absl::Span<const uint64_t> run = rest.subspan(0, kRowsInRun);
-    rest.remove_prefix(run.size());
-    for (const uint64_t key : run) rows_.Prefetch(key);
-    size_t missing = 0;
-    for (size_t i = 0; i < run.size(); ++i) {
-      rows[i] = rows_.Find(run[i]);
-      if (rows[i] != nullptr) {
-        PrefetchRow(rows[i], width);
-        continue;
-      }
-      if (initial.empty()) initial.resize(kRowsInRun * width);
-      missing_keys[missing] = run[i];
-      rows[i] = missing_rows[missing] = &initial[missing * width];
-      ++missing;
+  char* missing_out[kRowsInRun];
+  size_t missing = 0;
+  const auto find = [&](size_t i) {
+    if (i >= wanted.size()) return;
+    rows[i % kRing] = rows_.Find(wanted[i]);
+    if (rows[i % kRing] != nullptr) PrefetchRow(rows[i % kRing], width);
+  };
+  for (size_t i = 0; i < std::min(wanted.size(), kIndexAhead); ++i) rows_.Prefetch(wanted[i]);
+  for (size_t i = 0; i < kRowAhead; ++i) find(i);
+  for (size_t i = 0; i < wanted.size(); ++i, out += bytes) {
+    if (i + kIndexAhead < wanted.size()) rows_.Prefetch(wanted[i + kIndexAhead]);
+    find(i + kRowAhead);
+    if (rows[i % kRing] != nullptr) {
+      // `out` follows other bytes of a message and may be unaligned.
+      std::memcpy(out, rows[i % kRing], bytes);
+      continue;
     }
-    table_->initializer().FillRows({missing_keys, missing}, width, missing_rows);
-    // `out` follows other bytes of a message and may be unaligned.
-    for (size_t i = 0; i < run.size(); ++i, out += bytes) std::memcpy(out, rows[i], bytes);
+    missing_keys[missing] = wanted[i];
+    missing_out[missing] = out;
+    if (++missing == kRowsInRun)
+      ReadInitial({missing_keys, std::exchange(missing, 0)}, missing_out);
   }
+  ReadInitial({missing_keys, missing}, missing_out);
+}
+
+void TablePart::ReadInitial(absl::Span<const uint64_t> keys, char* const* out) const {
+  if (keys.empty()) return;
+  const size_t width = table_->MaxRowWidth();
+  std::vector<float> values(keys.size() * width);
+  float* rows[kRowsInRun];
+  for (size_t i = 0; i < keys.size(); ++i) rows[i] = &values[i * width];
+  table_->initializer().FillRows(keys, width, rows);
+  for (size_t i = 0; i < keys.size(); ++i) std::memcpy(out[i], rows[i], width * sizeof(float));
 }
 
 void TablePart::Lend(const ByteView& keys, std::vector<BlockLoan>& loans) const {

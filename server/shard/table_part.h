@@ -106,12 +106,18 @@ class TablePart {
   // Return the row or block, and create it if it does not exist.
   float* Row(uint64_t key);
   BlockForWriting BlockOf(uint64_t key, size_t width);
+  // Writes the initial weights of keys[i] to out[i]. REQUIRES: the table is sparse; at most
+  // kRowsInRun keys.
+  void ReadInitial(absl::Span<const uint64_t> keys, char* const* out) const;
   // Sets the weights and state of new rows. REQUIRES: the table is sparse.
   void Initialize(absl::Span<const uint64_t> keys, float* const* rows) const;
   void InitializeState(size_t width, float* state) const;
-  // REQUIRES: the table is sparse; at most kRowsInRun keys.
+  // Finds rows, or creates them, and prefetches them. REQUIRES: the table is sparse; at most
+  // kRowsInRun keys.
+  void FindRun(absl::Span<const uint64_t> keys, float** rows);
   void ApplyRun(uint64_t step, float scale, absl::Span<const uint64_t> keys,
                 const char* const* gradients);
+  void ApplySparse(uint64_t step, float scale, const GradientSum& sum);
   void ApplyBlock(uint64_t step, float scale, uint64_t key, const char* gradient);
   void ApplyPart(uint64_t step, float scale, size_t width, size_t begin, size_t count,
                  const char* gradient, const BlockForWriting& block) const;
