@@ -1,6 +1,7 @@
 #include "client_lib/process/malloc_tuning.h"
 
 #include <malloc.h>
+#include <sys/auxv.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -41,6 +42,9 @@ std::optional<std::string> TunablesWithHugePages(absl::string_view kernel_settin
 
 void RestartWithHugePages(char** argv) {
 #if defined(__GLIBC__)
+  // With capabilities of its file, or as another user, the program would find the variable removed
+  // and restart forever.
+  if (getauxval(AT_SECURE) != 0) return;
   std::ifstream file("/sys/kernel/mm/transparent_hugepage/enabled");
   std::string setting;
   std::getline(file, setting);
