@@ -19,6 +19,11 @@ expect "glibc.malloc.arena_max=3:glibc.malloc.hugetlb=1 same process" \
   env GLIBC_TUNABLES=glibc.malloc.arena_max=3 "$PROGRAM"
 expect "glibc.malloc.hugetlb=0 same process" env GLIBC_TUNABLES=glibc.malloc.hugetlb=0 "$PROGRAM"
 
+# Started through the loader, the program cannot execute itself again, and runs all the same.
+loader="$(readelf --program-headers "$PROGRAM" | sed -n 's/.*interpreter: \(.*\)]$/\1/p')"
+got="$("$loader" "$PROGRAM" 2>/dev/null)"
+[[ "$got" == *"same process" ]] || { echo "$loader $PROGRAM: '$got'"; exit 1; }
+
 # The loader hides the variable from a program with capabilities: it must not restart forever.
 if [[ $EUID != 0 ]] || ! command -v setcap >/dev/null || ! command -v setpriv >/dev/null; then
   echo "not root, or no setcap: a program with capabilities was not tried"

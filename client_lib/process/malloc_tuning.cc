@@ -15,11 +15,12 @@ namespace pawl {
 namespace {
 
 constexpr int kMaxKeptBytes = 128 << 20;
-// Larger blocks are mapped individually; this is the largest value that glibc accepts.
+// Larger blocks are mapped individually.
 constexpr int kMmapThresholdBytes = 32 << 20;
-// The size of a heap of an arena. glibc asks for huge pages only where a heap begins, not where it
-// grows, so a heap begins with its full size. What is not used takes no memory.
-constexpr int kHeapBytes = 64 << 20;
+// Most of a heap of an arena, which has 64 MiB. glibc asks for huge pages only where a heap begins,
+// not where it grows, so a heap begins with nearly its full size; what is not used takes no memory.
+// With the full size glibc would never return an empty heap.
+constexpr int kHeapBytes = 56 << 20;
 constexpr char kTunables[] = "GLIBC_TUNABLES";
 constexpr char kHugePages[] = "glibc.malloc.hugetlb";
 

@@ -9,7 +9,9 @@
 namespace pawl {
 
 // Sets the variable and executes this program again, with its id, open files and arguments.
-// Returns only if that fails; the variable stays set. Call it before other threads run.
+// Returns only if that fails; the variable stays set. FAILED_PRECONDITION if the program was
+// started through the dynamic loader by name, which would be executed instead. Call it before other
+// threads run.
 absl::Status RestartWithVariable(char** argv, const char* name, const std::string& value);
 
 }  // namespace pawl

@@ -1,7 +1,11 @@
 #include "server/shard/table_part.h"
 
 #include <cstring>
+#include <map>
+#include <memory>
+#include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "client_lib/base/partitioner.h"
@@ -29,6 +33,19 @@ TablePart MakeBlocks(const std::string& optimizer,
   auto schema = TableSchema::Create(spec, 7);
   EXPECT_TRUE(schema.ok()) << schema.status();
   return TablePart(*schema);
+}
+
+std::shared_ptr<const TableSchema> RowSchema(uint32_t width, const std::string& optimizer) {
+  TableSpec spec;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
+      "id: 1 name: 'rows' kind: SPARSE element_type: FLOAT32 initializer { normal { stddev: 1 } } "
+      "optimizer {" +
+          optimizer + "}",
+      &spec));
+  spec.set_row_width(width);
+  auto schema = TableSchema::Create(spec, 7);
+  EXPECT_TRUE(schema.ok()) << schema.status();
+  return *schema;
 }
 
 void Push(TablePart& part, uint64_t key, float value) {
@@ -90,6 +107,66 @@ TEST(TablePart, LendingChangesNoBits) {
     auto loans = Lend(part, {0, 1});
     if (push % 3 > 0) kept.push_back(std::move(loans));
     ASSERT_EQ(part.Digest(), never_lent.Digest()) << "push " << push;
+  }
+}
+
+// Rows of several runs, created and updated, against rows that are updated and read one by one.
+TEST(TablePart, ManyRowsEqualSingleRows) {
+  std::mt19937_64 random(5);
+  for (const uint32_t width : {1, 3, 16, 17, 33, 100, 1000}) {
+    for (const char* const optimizer : {kSgd, kAdam, "adagrad { learning_rate: 0.05 }",
+                                        "rowwise_adagrad { learning_rate: 0.1 }"}) {
+      SCOPED_TRACE(testing::Message() << "width " << width << ", " << optimizer);
+      const auto schema = RowSchema(width, optimizer);
+      TablePart part(schema), reference(schema);
+      const uint64_t key_count = width < 1000 ? 700 : 150;
+      const auto any_key = [&] { return random() % key_count * 0x9e3779b97f4a7c15u; };
+      const HeldTable empty = part.Hold();
+      for (int step = 0; step < 4; ++step) {
+        GradientSum sum(schema);
+        std::map<uint64_t, Floats> sums;
+        std::vector<std::pair<std::vector<uint64_t>, Floats>> pushes(step);
+        for (auto& [keys, values] : pushes) {
+          keys.resize(key_count / 2);
+          for (uint64_t& key : keys) {
+            key = any_key();
+            Floats& of_key = sums.try_emplace(key, Floats(width)).first->second;
+            for (float& total : of_key) {
+              values.push_back(static_cast<float>(random() % 64) / 16 - 2);
+              total += values.back();
+            }
+          }
+          sum.AddLater({ByteView(keys.data(), keys.size() * sizeof(uint64_t)),
+                        ByteView(values.data(), values.size() * sizeof(float)), nullptr});
+        }
+        const HeldTable held = part.Hold();
+        const uint32_t digest = held.Digest();
+        part.Apply(step, 0.5f, sum);
+        for (const auto& [key, gradient] : sums) {
+          reference.Apply(step, 0.5f,
+                          {ByteView(&key, sizeof key),
+                           ByteView(gradient.data(), width * sizeof(float)), nullptr});
+        }
+        EXPECT_EQ(part.row_count(), reference.row_count());
+        EXPECT_EQ(part.Digest(), reference.Digest());
+        EXPECT_EQ(held.Digest(), digest);
+        for (const size_t count : {0, 1, 15, 16, 17, 32, 33, 64, 65, 300}) {
+          std::vector<uint64_t> keys(count);
+          for (uint64_t& key : keys) key = random() % 3 == 0 ? random() : any_key();
+          // One byte past an aligned address.
+          std::vector<char> read(1 + count * width * sizeof(float));
+          part.Read(ByteView(keys.data(), count * sizeof(uint64_t)), &read[1]);
+          for (size_t i = 0; i < count; ++i) {
+            Floats expected(width), actual(width);
+            reference.Read(ByteView(&keys[i], sizeof(uint64_t)),
+                           reinterpret_cast<char*>(expected.data()));
+            std::memcpy(actual.data(), &read[1 + i * width * sizeof(float)], width * sizeof(float));
+            ASSERT_EQ(actual, expected) << "row " << i << " of " << count;
+          }
+        }
+      }
+      EXPECT_EQ(empty.row_count(), 0u);
+    }
   }
 }
 
