@@ -30,7 +30,7 @@ TEST(MallocTuningTest, NothingIsRequestedFromAKernelThatDoesNotListen) {
   EXPECT_EQ(TunablesWithHugePages("", ""), std::nullopt);
 }
 
-// Of this process, in 4 KiB.
+// Memory of this process, in pages of 4 KiB.
 long ResidentPages() {
   std::ifstream file("/proc/self/statm");
   long all = 0, resident = 0;
