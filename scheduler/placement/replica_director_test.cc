@@ -24,12 +24,13 @@ Node Server(uint32_t number) {
 class ReplicaDirectorTest : public testing::Test {
  protected:
   ReplicaDirector Placed(uint32_t servers, uint32_t replicas, bool durable = true,
-                         EventLog* events = nullptr) {
+                         EventLog* events = nullptr, uint32_t min_in_sync = 1) {
     ReplicaDirector::Options options;
     options.partitions = 12;
     options.servers = servers;
     options.replicas = replicas;
     options.durable = durable;
+    options.min_in_sync = min_in_sync;
     options.recovery_timeout = seconds(10);
     ReplicaDirector director(options, events);
     std::vector<Node> nodes;
@@ -54,6 +55,37 @@ TEST_F(ReplicaDirectorTest, FailoverToABackupLosesNothing) {
   EXPECT_TRUE(director.HasAllPrimaries());
   clock_.Advance(seconds(1000));
   EXPECT_FALSE(director.CheckRecovery(clock_.Now()).has_value());
+}
+
+std::vector<std::string> Texts(const std::vector<PushWait>& waits) {
+  std::vector<std::string> texts;
+  for (const PushWait& wait : waits) {
+    texts.push_back(absl::StrCat(PushWaitReason_Name(wait.reason()), " ", wait.partitions(), ": ",
+                                 wait.text()));
+  }
+  return texts;
+}
+
+TEST_F(ReplicaDirectorTest, PushesWaitForTheirReason) {
+  using Lines = std::vector<std::string>;
+  ReplicaDirector director = Placed(3, 2, /*durable=*/true, nullptr, /*min_in_sync=*/2);
+  EXPECT_EQ(Texts(director.PushWaits()), Lines{});
+  // Two thirds of the partitions have a replica on server 0.
+  director.OnServersGone({Server(0)}, {"died"}, /*dead=*/true, /*nothing_yet=*/false, clock_.Now());
+  EXPECT_EQ(Texts(director.PushWaits()),
+            Lines{"TOO_FEW_IN_SYNC 8: partitions 0, 2, 3, 4, 6, 8, 9, 10"});
+  director.OnServersGone({Server(1)}, {"died"}, /*dead=*/true, /*nothing_yet=*/false, clock_.Now());
+  EXPECT_EQ(Texts(director.PushWaits()),
+            (Lines{"NO_PRIMARY 4: partitions 0, 4, 6, 10",
+                   "TOO_FEW_IN_SYNC 8: partitions 1, 2, 3, 5, 7, 8, 9, 11"}));
+}
+
+TEST_F(ReplicaDirectorTest, PushesWaitForAConfirmedRouting) {
+  ReplicaDirector director = Placed(2, 2);
+  director.OnServersGone({Server(0)}, {"died"}, /*dead=*/true, /*nothing_yet=*/false, clock_.Now());
+  EXPECT_EQ(Texts(director.PushWaits()),
+            std::vector<std::string>{"ROUTING_NOT_CONFIRMED 12: partitions 0, 1, 2, 3, 4, 5, 6, 7, "
+                                     "... (12 in all)"});
 }
 
 TEST_F(ReplicaDirectorTest, LastReplicaInMemoryIsLostWhenItsServerLeaves) {

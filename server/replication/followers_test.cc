@@ -125,6 +125,37 @@ TEST_F(FollowersTest, SilentFollowerIsReported) {
   EXPECT_EQ(reported(), "");
 }
 
+// A backup that answers, but so late that it holds up every acknowledgement, leaves as a silent one
+// does; a single late answer is no reason.
+TEST_F(FollowersTest, FollowerThatStaysSlowIsReported) {
+  Begin();
+  plane_->AdoptRouting(Routing(1, {{.primary = 0, .backups = {1}}}));
+  Create().IgnoreError();
+  uint64_t ordinal = 0;
+  const auto answered_after = [&](MonotonicDuration time) {
+    // There is always a change that the follower has not acknowledged.
+    Send(Method::kPush, EmptyPush(0, 1, ordinal++));
+    clock_.Advance(time);
+    transport_.EndCalls(absl::OkStatus());
+  };
+  const auto slowly = [&](MonotonicDuration time) {
+    for (MonotonicDuration passed{0}; passed < time; passed += kSlowAnswerTime)
+      answered_after(kSlowAnswerTime);
+  };
+  answered_after(std::chrono::milliseconds(1));
+  slowly(kMaxSlowTime - kSlowAnswerTime);
+  EXPECT_EQ(Silent(), std::vector<std::string>{});
+  answered_after(kSlowAnswerTime - std::chrono::milliseconds(1));
+  slowly(kMaxSlowTime - kSlowAnswerTime);
+  EXPECT_EQ(Silent(), std::vector<std::string>{}) << "an answer in time ends the count";
+  slowly(2 * kSlowAnswerTime);
+  EXPECT_EQ(Silent(), std::vector<std::string>{"server-1"});
+  answered_after(std::chrono::milliseconds(1));
+  // The next heartbeat that looks at the streams.
+  clock_.Advance(std::chrono::seconds(1));
+  EXPECT_EQ(Silent(), std::vector<std::string>{});
+}
+
 TEST_F(FollowersTest, DroppedFollowerIsNotReportedAsSilent) {
   Begin();
   plane_->AdoptRouting(Routing(1, {{.primary = 0, .backups = {1, 2}}}));
