@@ -160,7 +160,6 @@ void ReplicationStream::OnAnswer(MonotonicTime sent, absl::Status status, Incomi
       asked_.clear();
       const bool is_slow = first_try_.has_value() && clock_.Now() - *first_try_ >= kSlowAnswerTime;
       if (!is_slow) slow_since_.reset();
-      
       if (is_slow && !slow_since_.has_value()) slow_since_ = first_try_;
       first_try_.reset();
       failed_tries_ = 0;
