@@ -203,7 +203,7 @@ int pawl_scan(pawl_client* client, uint32_t table, uint32_t partition, uint64_t 
 // ---- Ranks: clients that are workers ----
 
 // Result: pawl.GetAssignmentResponse (proto/scheduler.proto), once it is newer than the version:
-// that of the latest answer that the program has acted on, or 0.
+// that of the latest answer that the program has acted on, 0 before the first.
 int pawl_assignment(pawl_client* client, uint64_t newer_than_version, int64_t timeout_ms,
                     pawl_call** call);
 // Starts to host a rank of the latest assignment, at the step that the servers report. Its session

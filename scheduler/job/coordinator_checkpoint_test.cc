@@ -11,6 +11,7 @@
 namespace pawl {
 namespace {
 
+using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 TEST_F(CoordinatorCheckpointTest, ManifestListsThePartsOfAllServers) {
@@ -151,20 +152,21 @@ class RestoreTest : public CoordinatorCheckpointTest {
  protected:
   void TrainFromCheckpoint(const std::string& more = "") {
     servers_.Hold();
-    Train(more, [](Coordinator::Options& options) {
-      StoredRestore restore;
-      restore.set_dir("/c");
-      restore.set_name("flights-40");
-      restore.set_step(40);
-      options.restore = restore;
-      options.restore_state.mutable_membership()->set_last_incarnation(1000);
-      StoredTable& table = *options.restore_state.mutable_tables()->add_tables();
-      *table.mutable_spec() = SparseTableSpec("rows", 4, 7);
-      *table.mutable_spec()->mutable_optimizer() = options.job.optimizer();
-      table.set_ready(true);
-      options.restore_state.mutable_tables()->set_last_id(7);
-      options.restore_state.mutable_evaluations()->set_next(5);
-    });
+    Train(more, Restore);
+  }
+  static void Restore(Coordinator::Options& options) {
+    StoredRestore restore;
+    restore.set_dir("/c");
+    restore.set_name("flights-40");
+    restore.set_step(40);
+    options.restore = restore;
+    options.restore_state.mutable_membership()->set_last_incarnation(1000);
+    StoredTable& table = *options.restore_state.mutable_tables()->add_tables();
+    *table.mutable_spec() = SparseTableSpec("rows", 4, 7);
+    *table.mutable_spec()->mutable_optimizer() = options.job.optimizer();
+    table.set_ready(true);
+    options.restore_state.mutable_tables()->set_last_id(7);
+    options.restore_state.mutable_evaluations()->set_next(5);
   }
 };
 
@@ -260,6 +262,34 @@ TEST_F(RestoreTest, RestartedSchedulerContinuesTheLoad) {
   Pass(seconds(1));
   EXPECT_EQ(RanksOf(worker_), "0 1 2 3");
   EXPECT_EQ(Status().checkpoint().restored_step(), 40u);
+}
+
+TEST_F(RestoreTest, RankOfACallThatWaitsForTheLoadMovesOn) {
+  for (const bool restart : {false, true}) {
+    SCOPED_TRACE(restart);
+    nodes_.clear();
+    servers_.Hold();
+    BeginWithStore(absl::StrCat(kTraining, "elastic: true"), 1, 1, Restore);
+    Join(SERVER_ROLE);
+    const RegisterResponse first = JoinFollower(/*ready=*/false);
+    auto pending = GetAssignmentWhenReady(first);
+    const RegisterResponse joiner = JoinFollower();
+    if (restart) {
+      Restart(milliseconds(500));
+      servers_.Hold();
+      Pass(milliseconds(200));
+      GetAssignmentWhenReady(joiner);
+      pending = GetAssignmentWhenReady(first);
+    }
+    EXPECT_FALSE(pending->has_value());
+    servers_.Release();
+    Save();
+    ASSERT_TRUE(pending->has_value());
+    EXPECT_EQ((**pending)->logical_workers_size(), 2);
+    GetAssignmentWhenReady(first, (**pending)->version());
+    EXPECT_EQ(RanksOf(first), "0 1");
+    EXPECT_EQ(RanksOf(joiner), "2 3");
+  }
 }
 
 TEST_F(CoordinatorCheckpointTest, ServeOnlyJobHasNoCheckpoints) {

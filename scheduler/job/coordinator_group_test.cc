@@ -199,6 +199,9 @@ TEST_F(CoordinatorGroupTest, GroupIsAnnouncedAfterItsNumberIsSaved) {
   Join(SERVER_ROLE);
   first_ = JoinFollower();
   second_ = JoinFollower();
+  // Their first answers wait for a save too.
+  GetAssignmentWhenReady(first_);
+  GetAssignmentWhenReady(second_);
   HoldSaves();
   const auto of_second = JoinGroup(second_);
   const auto of_first = JoinGroup(first_);

@@ -45,9 +45,11 @@ Ticket Coordinator::GetAssignment(const GetAssignmentRequest& request,
     gate_.OnChange();
     PlaceRanks(rpc.actions());
   }
-  // It cannot give up what it has not heard of.
-  FreeRanksOf(*membership_.FindByName(request.node()),
-              ranks_.LeavingUnheard(request.node(), request.newer_than_version()), rpc.actions());
+  // It cannot give up what it has not heard of. A caller that is not ready takes nothing over.
+  if (request.ready() || request.newer_than_version() > 0) {
+    FreeRanksOf(*membership_.FindByName(request.node()),
+                ranks_.LeavingUnheard(request.node(), request.newer_than_version()), rpc.actions());
+  }
   const Ticket ticket =
       rpc.Suspend(pending_.assignments, {request.node(), request.newer_than_version()});
   AnswerAssignment(request.node(), rpc.actions());
@@ -69,7 +71,9 @@ void Coordinator::AnswerAssignment(const std::string& worker, DeferredActions& a
     return wanted.worker == worker && wanted.newer_than < assignment->version();
   };
   if (!pending_.assignments.Any(is_waiting)) return;
-  ranks_.MarkTold(worker);
+  // Saved before the answer leaves: a restarted scheduler takes no rank for unheard that the host
+  // has taken over.
+  if (ranks_.MarkTold(worker)) gate_.OnChange();
   pending_.assignments.AnswerIf(is_waiting, *assignment, actions);
 }
 

@@ -455,9 +455,10 @@ TEST_F(CoordinatorWorkersTest, ImpossibleProgressGivesUpNoRank) {
   Begin(absl::StrCat(kTraining, "elastic: true"), 1, 1);
   Join(SERVER_ROLE);
   const RegisterResponse first = JoinFollower();
-  const auto all = RanksIn(GetAssignmentWhenReady(first));
+  const auto answer = GetAssignmentWhenReady(first);
+  const auto all = RanksIn(answer);
   const RegisterResponse joiner = JoinFollower();
-  ASSERT_EQ(RanksIn(GetAssignmentWhenReady(first)).size(), 2u);
+  ASSERT_EQ(RanksIn(GetAssignmentWhenReady(first, (**answer)->version())).size(), 2u);
   const std::map<uint32_t, uint64_t> given_up = {{2, all.at(2)}, {3, all.at(3)}};
   WorkerProgress progress;
   for (uint32_t rank = 0; rank < 5; ++rank) progress.add_ranks()->set_rank(rank);
@@ -487,6 +488,44 @@ TEST_F(CoordinatorWorkersTest, RankThatItsHostHasNotHeardOfMovesOn) {
   EXPECT_EQ(RanksIn(again), RanksIn(asked));
   EXPECT_EQ(RanksOf(second), "2");
   EXPECT_EQ(RanksOf(third), "3");
+}
+
+TEST_F(CoordinatorWorkersTest, RankOfALostAnswerMovesOnAfterARestart) {
+  BeginWithStore(absl::StrCat(kTraining, "elastic: true"), 1, 1);
+  Join(SERVER_ROLE);
+  const RegisterResponse first = JoinFollower();
+  // The scheduler dies before the answer arrives.
+  ASSERT_EQ(RanksIn(GetAssignmentWhenReady(first)).size(), 4u);
+  Restart(milliseconds(500));
+  const RegisterResponse joiner = JoinFollower();
+  EXPECT_EQ(RanksOf(joiner), "");
+  EXPECT_EQ(RanksIn(GetAssignmentWhenReady(first)).size(), 2u);
+  EXPECT_EQ(RanksOf(joiner), "2 3");
+}
+
+TEST_F(CoordinatorWorkersTest, RankThatItsHostHasOnlyLookedUpMovesOn) {
+  Begin(absl::StrCat(kTraining, "elastic: true"), 1, 1);
+  Join(SERVER_ROLE);
+  const RegisterResponse first = JoinFollower(/*ready=*/false);
+  // pawl-worker asks for the number of ranks, and takes them over once it has read its data.
+  EXPECT_EQ(RanksOf(first), "0 1 2 3");
+  const RegisterResponse joiner = JoinFollower();
+  GetAssignmentWhenReady(first);
+  EXPECT_EQ(Status().nodes(1).logical_workers_size() + Status().nodes(2).logical_workers_size(), 4);
+  EXPECT_NE(RanksOf(joiner), "");
+}
+
+TEST_F(CoordinatorWorkersTest, AnswerWithANewRankWaitsForItsSave) {
+  BeginWithStore(absl::StrCat(kTraining, "elastic: true"), 1, 1);
+  Join(SERVER_ROLE);
+  const RegisterResponse first = JoinFollower();
+  HoldSaves();
+  const auto answer = GetAssignmentWhenReady(first);
+  EXPECT_FALSE(answer->has_value()) << "a restarted scheduler would take it for unheard";
+  ReleaseSaves();
+  EXPECT_TRUE(answer->has_value());
+  HoldSaves();
+  EXPECT_TRUE(GetAssignmentWhenReady(first)->has_value()) << "it has no news";
 }
 
 TEST_F(CoordinatorWorkersTest, MetricsOfTheProgramAreShownAndSurviveARestart) {
@@ -523,13 +562,13 @@ TEST_F(CoordinatorWorkersTest, AssignmentsSurviveARestart) {
   const RegisterResponse first = JoinFollower();
   const auto all = GetAssignmentWhenReady(first);
   const RegisterResponse joiner = JoinFollower();
-  const auto fewer = GetAssignmentWhenReady(first);
+  const auto fewer = GetAssignmentWhenReady(first, (**all)->version());
   ASSERT_EQ(RanksIn(fewer).size(), 2u);
   Restart(milliseconds(500));
   Pass(seconds(1));
   EXPECT_FALSE(GetAssignmentWhenReady(first, 1000)->has_value());
   EXPECT_EQ(RanksOf(first), "0 1");
-  EXPECT_GE((**GetAssignmentWhenReady(first))->version(), (**fewer)->version());
+  EXPECT_GE((**GetAssignment(first))->version(), (**fewer)->version());
   ASSERT_TRUE(GiveUp(first, {{2, RanksIn(all).at(2)}, {3, RanksIn(all).at(3)}}).ok());
   EXPECT_EQ(RanksOf(joiner), "2 3");
   EXPECT_GT(RanksIn(GetAssignmentWhenReady(joiner)).at(3), RanksIn(all).at(3));

@@ -54,7 +54,7 @@ class RankDirector {
   std::vector<FreeRank> GiveUp(const Node& worker, const std::vector<FreeRank>& ranks,
                                MonotonicTime now);
   // See LogicalWorkers::MarkTold.
-  void MarkTold(const std::string& worker) { ranks_.MarkTold(worker); }
+  bool MarkTold(const std::string& worker) { return ranks_.MarkTold(worker); }
   // See LogicalWorkers::LeavingUnheard.
   std::vector<FreeRank> LeavingUnheard(const std::string& worker, uint64_t known_version) const {
     return ranks_.LeavingUnheard(worker, known_version);

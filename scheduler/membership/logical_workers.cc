@@ -117,10 +117,12 @@ void LogicalWorkers::Finish(const std::string& worker, absl::Span<const uint32_t
   }
 }
 
-void LogicalWorkers::MarkTold(const std::string& worker) {
+bool LogicalWorkers::MarkTold(const std::string& worker) {
+  bool is_new = false;
   for (Rank& rank : ranks_) {
-    if (rank.host == worker && !rank.leaving) rank.told = true;
+    if (rank.host == worker && !rank.leaving) is_new |= !std::exchange(rank.told, true);
   }
+  return is_new;
 }
 
 std::vector<LogicalWorkers::FreeRank> LogicalWorkers::LeavingUnheard(const std::string& worker,
@@ -128,7 +130,9 @@ std::vector<LogicalWorkers::FreeRank> LogicalWorkers::LeavingUnheard(const std::
   std::vector<FreeRank> unheard;
   for (uint32_t i = 0; i < total(); ++i) {
     const Rank& rank = ranks_[i];
-    const bool is_newer = known_version > 0 && rank.given_version > known_version;
+    // Answers have the ranks of their version. An answer may be lost, and a call that waits while a
+    // checkpoint loads gets one in which a rank is already missing.
+    const bool is_newer = rank.given_version > known_version;
     if (rank.host == worker && rank.leaving && (!rank.told || is_newer))
       unheard.push_back({i, rank.incarnation});
   }
@@ -375,6 +379,8 @@ StoredRanks LogicalWorkers::Save() const {
     to.set_is_reserved(rank.is_reserved);
     to.set_finished(rank.finished);
     if (rank.progress.has_value()) *to.mutable_progress() = *rank.progress;
+    to.set_untold(!rank.told);
+    to.set_given_version(rank.given_version);
   }
   stored.set_decided(decided_);
   for (const Host& host : hosts_) {
@@ -407,6 +413,8 @@ void LogicalWorkers::Restore(const StoredRanks& stored, MonotonicTime now) {
     rank.free_since = now;
     if (from.has_progress()) rank.progress = from.progress();
     rank.steps_when_given = rank.Steps();
+    rank.told = !from.untold();
+    rank.given_version = from.given_version();
   }
   decided_ = stored.decided();
   version_ = stored.version();

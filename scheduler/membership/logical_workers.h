@@ -140,11 +140,11 @@ class LogicalWorkers {
   // kMaxLossesWithoutAStep hosts in a row died without a step over more than `timeout`.
   std::optional<std::string> CheckReturn(MonotonicTime now, MonotonicDuration timeout) const;
 
-  // The host was answered with its present assignment.
-  void MarkTold(const std::string& worker);
+  // The host is answered with its present assignment. Returns whether that names a rank for the
+  // first time; the answer must then wait until this is saved.
+  bool MarkTold(const std::string& worker);
   // The ranks that the host must give up and, asking for an assignment newer than this one, has not
-  // heard of and never will: they were given to it and taken away since. Version 0 does not say
-  // what it has heard of.
+  // heard of and never will: they were given to it and taken away since. 0: it has had no answer.
   std::vector<FreeRank> LeavingUnheard(const std::string& worker, uint64_t known_version) const;
 
   // The host's report on its rank. Ignored if it has fewer steps than an earlier report.
@@ -171,14 +171,14 @@ class LogicalWorkers {
     bool finished = false;
     MonotonicTime free_since;
     std::optional<RankProgress> progress;
-    // The following are not saved. After a restart of the scheduler hosts count as having heard of
-    // their ranks, and losses are counted again, which delays the failure that follows from them.
-    //
-    // The first version of the host's assignment that had the rank. 0, as after a restart: the host
-    // may have heard of it.
+    // The first version of the host's assignment that had the rank. 0: it was saved without one,
+    // and the host may have heard of it.
     uint64_t given_version = 0;
-    // Whether the host was answered with an assignment that has the rank.
+    // Whether an answer to the host has named the rank. The answer may have been lost.
     bool told = true;
+    // The following are not saved. After a restart of the scheduler losses are counted again, which
+    // delays the failure that follows from them.
+    //
     // The steps when the present host got the rank.
     uint64_t steps_when_given = 0;
     // The number of hosts in a row that died without a step, when the first of them died, and
