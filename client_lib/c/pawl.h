@@ -230,7 +230,8 @@ int pawl_finish_rank(pawl_client* client, uint32_t rank, const char* progress_js
 // `progress_json`: pawl.WorkerProgress (proto/scheduler.proto), sent with heartbeats from now on.
 int pawl_report_progress(pawl_client* client, const char* progress_json);
 // Reports a figure of the program's own, which the scheduler shows and writes to the learning curve
-// (Client::LogMetric). Does not block. PAWL_INVALID_ARGUMENT: the name or the value.
+// (Client::LogMetric). Does not block; pawl_disconnect waits up to two seconds until the scheduler
+// has it. PAWL_INVALID_ARGUMENT: the name or the value.
 // PAWL_RESOURCE_EXHAUSTED: this client has reported 256 other names. Both name the limit.
 int pawl_log_metric(pawl_client* client, const char* name, uint64_t step, double value);
 // Done when all `parties` have called it with this name; each name is used once.

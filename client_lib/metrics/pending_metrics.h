@@ -24,6 +24,8 @@ class PendingMetrics {
   void AddTo(WorkerProgress& progress) const;
   // The scheduler has the report. What has been added or replaced since stays pending.
   void Acknowledge(const WorkerProgress& progress);
+  // Whether nothing is pending.
+  bool empty() const { return pending_.empty(); }
 
  private:
   struct Figure {

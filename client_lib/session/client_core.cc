@@ -20,6 +20,9 @@ namespace {
 // After a failure everything in flight ends at once, except callbacks of the user.
 constexpr std::chrono::seconds kCloseLimit{60};
 
+// How long Close waits until the scheduler has the last metrics: several heartbeats.
+constexpr std::chrono::seconds kLastMetricsTimeout{2};
+
 // How often Join checks `check_interrupted`.
 constexpr std::chrono::milliseconds kJoinInterval{50};
 
@@ -170,7 +173,17 @@ void ClientCore::FinishJoin(const absl::Status& status) {
   done(status);
 }
 
+void ClientCore::DeliverMetrics() {
+  const MonotonicTime limit = Clock::Real().Now() + kLastMetricsTimeout;
+  MutexLock lock(mu_);
+  // Heartbeats carry them, also after the end of the job. A disowned client sends none.
+  while (!metrics_.empty() && link_->lease_until() != MonotonicTime::min() &&
+         changed_.WaitUntil(mu_, limit)) {
+  }
+}
+
 void ClientCore::Close() {
+  if (link_ != nullptr) DeliverMetrics();
   if (messenger_ != nullptr) Fail(absl::CancelledError("the client is being destroyed"));
   if (link_ != nullptr) link_->Close();
   // Ends the calls that wait at the scheduler.
@@ -236,6 +249,7 @@ void ClientCore::AddMetrics(WorkerProgress& progress) const {
 void ClientCore::AcknowledgeMetrics(const WorkerProgress& progress) {
   MutexLock lock(mu_);
   metrics_.Acknowledge(progress);
+  if (metrics_.empty()) changed_.NotifyAll();
 }
 
 void ClientCore::Fail(const absl::Status& why, JobState state) {

@@ -61,8 +61,9 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
   absl::Status Join();
   // The same without blocking. `done` runs once, on a thread of the link, unless Close comes first.
   void Join(Callback done);
-  // Ends everything in flight with CANCELLED, waits for it, and says goodbye. Blocks. Call it once,
-  // and not from a callback.
+  // Waits up to kLastMetricsTimeout until the scheduler has the logged metrics. Ends everything in
+  // flight with CANCELLED, waits for it, and says goodbye. Blocks. Call it once, and not from a
+  // callback.
   void Close();
 
   // From the first registration: identifies the client to servers and sessions.
@@ -116,6 +117,7 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
  private:
   // The scheduler has declared this client dead.
   void OnDisowned(const absl::Status& why);
+  void DeliverMetrics();
   // No effect if Join has finished.
   void FinishJoin(const absl::Status& status);
   void Fail(const absl::Status& why, JobState state = JOB_STATE_UNSPECIFIED);

@@ -4,6 +4,7 @@
 #include <map>
 #include <numeric>
 #include <random>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -225,6 +226,16 @@ TEST_F(ClientTest, MetricsAreReportedUntilTheSchedulerHasThem) {
   ASSERT_TRUE(wait_for_heartbeats());
   EXPECT_EQ(cluster_.metrics().size(), reports);
   EXPECT_TRUE(absl::IsInvalidArgument(client_->LogMetric("c t r", 3, 0.25)));
+}
+
+TEST_F(ClientTest, CloseDeliversMetrics) {
+  ConnectWorker();
+  ASSERT_TRUE(client_->LogMetric("ctr", 3, 0.25).ok());
+  ASSERT_TRUE(client_->LogMetric("auc", 3, 0.75).ok());
+  client_.reset();
+  std::set<std::string> names;
+  for (const UserMetric& metric : cluster_.metrics()) names.insert(metric.name());
+  EXPECT_EQ(names, (std::set<std::string>{"auc", "ctr"}));
 }
 
 TEST_F(ClientTest, ClientWithoutRanksReportsNoMetrics) {

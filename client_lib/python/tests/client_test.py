@@ -15,6 +15,7 @@ import numpy as np
 
 import pawl
 from pawl import _abi, futures
+from pawl.job import Job
 
 
 def is_running(pid: int) -> bool:
@@ -62,6 +63,14 @@ class ClientTest(unittest.TestCase):
         table.push(np.array([2**64 - 1, 0], np.uint64), np.ones((2, 1)))
         np.testing.assert_array_equal(table.pull(np.array([-1, 0, 1])), [[-1], [-1], [0]])
         np.testing.assert_array_equal(table.pull(np.array([-1], np.int32)), [[-1]])
+
+    def test_figure_that_is_logged_before_close_is_not_lost(self):
+        # Before the next heartbeat.
+        job = Job(pawl.Client(self.cluster.scheduler, worker=True))
+        job.log("last", 0.5, step=3)
+        job.close()
+        (figure,) = self.client.status()["metrics"]
+        self.assertEqual((figure["name"], figure["value"]), ("last", 0.5))
 
     def test_no_keys_are_a_call_without_effect(self):
         table = self.table()
