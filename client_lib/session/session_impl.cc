@@ -366,6 +366,10 @@ void SessionImpl::CloseStep(uint64_t step) {
     closing_step_ = true;
   }
   core_->step_closings().Begin(*identity_.rank);
+  // Takes no place in the client's flow control, as EndStep: it must not wait for pulls, which may
+  // wait for this step. It has no bytes, and a session closes one step at a time, so there are as
+  // many as ranks. The messages take places in the flow control of each server.
+  //
   // Without a deadline of its own: the calls that wait for it have theirs, and it ends with the
   // client at the latest.
   pawl::CloseStep(core_->messenger(), Header(step), static_cast<uint32_t>(next_ordinal_.size()),
