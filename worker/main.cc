@@ -30,6 +30,7 @@
 #include "client_lib/daemon/health_endpoint.h"
 #include "client_lib/job/job_file.h"
 #include "client_lib/job/job_validation.h"
+#include "client_lib/job/straggler.h"
 #include "client_lib/process/malloc_tuning.h"
 #include "client_lib/security/security.h"
 #include "spdlog/spdlog.h"
@@ -38,7 +39,6 @@
 #include "worker/device/open_device.h"
 #include "worker/process/interrupt.h"
 #include "worker/process/job_data.h"
-#include "worker/process/straggler.h"
 #include "worker/process/worker.h"
 
 ABSL_FLAG(

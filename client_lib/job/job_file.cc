@@ -163,12 +163,14 @@ absl::Status ApplyOverride(Job& job, absl::string_view override_text) {
                                                      FieldNames(descriptor)));
     }
     const bool is_message = field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE;
-    if (field->is_repeated() && is_message) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("override '", override_text, "': '", names[i],
-                       "' is a list of messages; change it in the job file"));
+    const bool is_last = i + 1 == names.size();
+    const bool is_list = absl::StartsWith(value, "[") || value.empty();
+    if (field->is_repeated() && is_message && !(is_last && is_list)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "override '", override_text, "': '", names[i],
+          "' is a list of messages: replace all of it by [{...}, {...}], clear it by []"));
     }
-    if (i + 1 < names.size()) {
+    if (!is_last) {
       if (!is_message) {
         return absl::InvalidArgumentError(
             absl::StrCat("override '", override_text, "': '", names[i], "' has no fields"));
@@ -179,13 +181,16 @@ absl::Status ApplyOverride(Job& job, absl::string_view override_text) {
       continue;
     }
     message->GetReflection()->ClearField(message, field);
-    if (is_message) {
+    // An empty list. Strings may also write it as a list of nothing in quotes.
+    if (field->is_repeated() && value.empty()) continue;
+    if (is_message && field->is_repeated()) {
+      absl::StrAppend(&text, names[i], ": ", value);
+    } else if (is_message) {
       const bool braces = !value.empty() && value.front() == '{';
       absl::StrAppend(&text, names[i], braces ? " " : " { ", value, braces ? "" : " }");
     } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_STRING &&
                !(field->is_repeated() && absl::StartsWith(value, "["))) {
-      // An empty list.
-      if (field->is_repeated() && (value.empty() || value == "\"\"" || value == "''")) continue;
+      if (field->is_repeated() && (value == "\"\"" || value == "''")) continue;
       const bool quoted = value.size() >= 2 && (value.front() == '"' || value.front() == '\'') &&
                           value.back() == value.front();
       absl::StrAppend(&text, names[i], ": ");

@@ -40,9 +40,10 @@ void ResolvePaths(Job& job, const std::string& folder);
 
 // Sets one field: "batch_size=8192", "consistency.mode=ASYNC", "model.deepfm.hidden=[64, 32]",
 // "data.train=other.libsvm". Strings need no quotes; a relative path stays relative (see
-// ResolvePaths). A list is replaced as a whole; setting another member of a oneof replaces the
-// current one. INVALID_ARGUMENT if the path or the value is wrong: the message names the wrong part
-// and, for a field, the fields that exist. The job is then unchanged.
+// ResolvePaths). A list is replaced as a whole, and cleared by "data.eval=" or "data.eval=[]"; one
+// of messages is written "[{name: \"a\"}, {name: \"b\"}]". Setting another member of a oneof
+// replaces the current one. INVALID_ARGUMENT if the path or the value is wrong: the message names
+// the wrong part and, for a field, the fields that exist. The job is then unchanged.
 absl::Status ApplyOverride(Job& job, absl::string_view override_text);
 
 // The number of partitions for a job that does not say: one for each 16 samples of a rank's share

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
 namespace pawl {
@@ -124,6 +125,24 @@ TEST(JobFileTest, OverrideReplacesAWholeList) {
   EXPECT_EQ(job.model().deepfm().dim(), 16u);
 }
 
+TEST(JobFileTest, OverrideClearsOrReplacesAListOfAnyType) {
+  for (const char* const nothing : {"", "[]", " [ ] "}) {
+    Job job = Flights();
+    for (const char* const path : {"model.deepfm.hidden=", "data.eval=", "data.csv.columns="}) {
+      EXPECT_EQ(ApplyOverride(job, absl::StrCat(path, nothing)), absl::OkStatus()) << path;
+    }
+    EXPECT_EQ(job.model().deepfm().hidden_size(), 0) << nothing;
+    EXPECT_EQ(job.data().eval_size(), 0) << nothing;
+    EXPECT_EQ(job.data().csv().columns_size(), 0) << nothing;
+    EXPECT_EQ(job.model().deepfm().dim(), 16u);
+  }
+  Job job = Flights();
+  ASSERT_EQ(ApplyOverride(job, "data.csv.columns=[{name: 'a' label {}}, {name: 'b'}]"),
+            absl::OkStatus());
+  ASSERT_EQ(job.data().csv().columns_size(), 2);
+  EXPECT_EQ(job.data().csv().columns(1).name(), "b");
+}
+
 TEST(JobFileTest, OverrideReplacesTheMemberOfAOneof) {
   Job job = Flights();
   ASSERT_TRUE(ApplyOverride(job, "optimizer.sgd.learning_rate=1").ok());
@@ -144,7 +163,8 @@ TEST(JobFileTest, InvalidOverrideNamesTheMistakeAndChangesNothing) {
            {"batch_size=abc", "abc"},
            {"consistency.mode=FAST", "FAST"},
            {"batch_size=3 } epochs: 4 {", "override"},
-           {"data.csv.columns=x", "list of messages"}}) {
+           {"data.csv.columns=x", "list of messages"},
+           {"data.csv.columns.name=x", "list of messages"}}) {
     Job job = before;
     const absl::Status status = ApplyOverride(job, text);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;

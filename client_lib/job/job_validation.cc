@@ -1,11 +1,13 @@
 #include "client_lib/job/job_validation.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "client_lib/base/limits.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/base/table_validation.h"
@@ -64,6 +66,9 @@ absl::Status NeedFields(const std::string& where, const DataFeatures& features, 
                  "; add bucketized, categorical, hashed or crossed columns, or choose mlp");
 }
 
+// Larger ones are mistakes; the learning rate scales the loss.
+constexpr float kMaxLabelWeight = 1e6f;
+
 absl::Status ValidateMmoe(const Model::Mmoe& mmoe, const DataFeatures& features) {
   PAWL_RETURN_IF_ERROR(ValidateDim("model.mmoe", mmoe.dim()));
   PAWL_RETURN_IF_ERROR(ValidateStddev("model.mmoe", mmoe.init_stddev()));
@@ -85,12 +90,18 @@ absl::Status ValidateMmoe(const Model::Mmoe& mmoe, const DataFeatures& features)
     return Invalid("model.mmoe.label_weights has ", mmoe.label_weights_size(),
                    " entries, but data has ", features.labels, " labels");
   }
+  float largest = 0;
   for (int i = 0; i < mmoe.label_weights_size(); ++i) {
-    if (std::isfinite(mmoe.label_weights(i)) && mmoe.label_weights(i) >= 0) continue;
-    return Invalid("model.mmoe.label_weights[", i, "] is ", mmoe.label_weights(i),
-                   "; it must be finite and at least 0");
+    const float weight = mmoe.label_weights(i);
+    if (!(weight >= 0 && weight <= kMaxLabelWeight)) {
+      return Invalid("model.mmoe.label_weights[", i, "] is ", weight, "; it must be 0 to ",
+                     kMaxLabelWeight);
+    }
+    largest = std::max(largest, weight);
   }
-  return absl::OkStatus();
+  if (largest > 0) return absl::OkStatus();
+  return Invalid("model.mmoe.label_weights is [", absl::StrJoin(mmoe.label_weights(), ", "),
+                 "]; with 0 for every label the model would learn nothing");
 }
 
 // The width of the vectors that the model multiplies with each other; 0 if it does not.

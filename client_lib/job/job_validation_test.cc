@@ -3,8 +3,10 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <initializer_list>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -476,6 +478,21 @@ TEST(JobValidationTest, FeaturesAndLabelsMustFitTheModel) {
   label->mutable_label();
   EXPECT_NE(Validate(two_labels).message().find("data has 2 labels, but only model.mmoe"),
             absl::string_view::npos);
+  for (const auto& [weights, mistake] : std::initializer_list<std::pair<const char*, const char*>>{
+           {"[0, 0]", "model.mmoe.label_weights is [0, 0]"},
+           {"[1, -0.5]", "model.mmoe.label_weights[1] is -0.5"},
+           {"[inf, 1]", "model.mmoe.label_weights[0] is inf"},
+           {"[1, nan]", "model.mmoe.label_weights[1] is nan"},
+           {"[1, 2e6]", "model.mmoe.label_weights[1] is 2e+06"}}) {
+    ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
+        absl::StrCat("mmoe { dim: 4 experts: 2 expert: 8 label_weights: ", weights, " }"),
+        two_labels.mutable_model()));
+    const absl::Status status = Validate(two_labels);
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << weights;
+    EXPECT_TRUE(absl::StrContains(status.message(), mistake)) << status;
+  }
+  two_labels.mutable_model()->mutable_mmoe()->mutable_label_weights()->Set(1, 0);
+  EXPECT_EQ(Validate(two_labels), absl::OkStatus());
 }
 
 TEST(JobValidationTest, GroupKeyIsCountedAmongTheFields) {

@@ -4,6 +4,7 @@
 Usage: evaluate_test.py PAWLCTL
 """
 
+import glob
 import json
 import math
 import os
@@ -123,6 +124,14 @@ model { %s } optimizer { adagrad { learning_rate: 0.1 } } evaluation { group_by:
         )
         expected = scores_of(metrics["eval"])
         self.assertEqual(scores_of(self.evaluate()["eval"]), expected)
+        os.mkdir(self.path("indexes"))
+        for index in glob.glob(self.path("eval.libsvm.*.pawlindex")):
+            os.remove(index)
+        self.assertEqual(
+            scores_of(self.evaluate("--index_dir=" + self.path("indexes"))["eval"]), expected
+        )
+        self.assertTrue(os.listdir(self.path("indexes")))
+        self.assertEqual(glob.glob(self.path("eval.libsvm.*.pawlindex")), [])
         in_memory = self.evaluate("--set=data.stream_eval=false")
         self.assertEqual(scores_of(in_memory["eval"]), expected)
 
@@ -195,6 +204,10 @@ model { %s } optimizer { adagrad { learning_rate: 0.1 } } evaluation { group_by:
             refused(checkpoint, "--data=nowhere.libsvm"),
         )
         self.assertIn("--workers=0", refused(checkpoint, "--workers=0"))
+        self.assertIn("--servers=0", refused(checkpoint, "--servers=0"))
+        self.assertIn("--device=gpu", refused(checkpoint, "--device=gpu"))
+        self.assertIn("same to evaluate the checkpoint", refused(checkpoint, "--set=seed=8"))
+        self.assertNotIn("without a checkpoint", refused(checkpoint, "--set=seed=8"))
 
 
 if __name__ == "__main__":

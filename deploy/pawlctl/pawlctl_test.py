@@ -500,6 +500,7 @@ class PawlctlTest(unittest.TestCase):
             self.assert_usage_error(
                 job + ["--device=cuda:0," + device], "--device=" + device, "cuda:0"
             )
+        self.assert_usage_error(job + ["--straggler=slow"], "--straggler=slow", "pareto")
         self.assert_usage_error(
             job + ["--collectives=mpi"], "--collectives=mpi", "auto, gloo, nccl"
         )

@@ -19,10 +19,8 @@ bool IsSame(const std::string& path, const std::string& other) {
 }
 
 absl::Status Differs(const std::string& field, const std::string& now, const std::string& then) {
-  return absl::InvalidArgumentError(absl::StrCat(field, " is ", now, ", but was ", then,
-                                                 " when the checkpoint was made; it must be the "
-                                                 "same to continue from it: set it back, or start "
-                                                 "without a checkpoint"));
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, " is ", now, ", but was ", then, " when the checkpoint was made"));
 }
 
 absl::Status SameMessage(const std::string& field, const google::protobuf::Message& now,
@@ -94,27 +92,7 @@ std::string BatchSizes(const Job& job, uint32_t epochs) {
   return text;
 }
 
-}  // namespace
-
-absl::StatusOr<FoundCheckpoint> FindCheckpoint(Env& env, const std::string& path,
-                                               const std::string& job_name,
-                                               VerifyProgress* progress) {
-  PAWL_ASSIGN_OR_RETURN(const CheckpointPlace place, CheckpointStore::Locate(env, path, job_name));
-  FoundCheckpoint found{place.dir, place.name};
-  const CheckpointStore store(env, found.dir);
-  PAWL_RETURN_IF_ERROR(store.Verify(found.name, progress));
-  PAWL_ASSIGN_OR_RETURN(found.manifest, store.ReadManifest(found.name));
-  if (!found.state.ParseFromString(found.manifest.scheduler_state())) {
-    return absl::DataLossError(
-        absl::StrCat(store.ManifestPath(found.name), " has no valid scheduler state"));
-  }
-  return found;
-}
-
-absl::Status CheckFits(const Job& job, const CheckpointManifest& manifest) {
-  Job then;
-  if (!then.ParseFromString(manifest.job()))
-    return absl::DataLossError("the checkpoint's manifest holds no job");
+absl::Status CheckSame(const Job& job, const Job& then) {
   const auto same = [&](const std::string& field, auto now, auto before) -> absl::Status {
     return now == before ? absl::OkStatus()
                          : Differs(field, absl::StrCat(now), absl::StrCat(before));
@@ -157,6 +135,35 @@ absl::Status CheckFits(const Job& job, const CheckpointManifest& manifest) {
   PAWL_RETURN_IF_ERROR(same("data.eval", evaluated(job), evaluated(then)));
   return same("evaluation.every_steps", job.evaluation().every_steps(),
               then.evaluation().every_steps());
+}
+
+}  // namespace
+
+absl::StatusOr<FoundCheckpoint> FindCheckpoint(Env& env, const std::string& path,
+                                               const std::string& job_name,
+                                               VerifyProgress* progress) {
+  PAWL_ASSIGN_OR_RETURN(const CheckpointPlace place, CheckpointStore::Locate(env, path, job_name));
+  FoundCheckpoint found{place.dir, place.name};
+  const CheckpointStore store(env, found.dir);
+  PAWL_RETURN_IF_ERROR(store.Verify(found.name, progress));
+  PAWL_ASSIGN_OR_RETURN(found.manifest, store.ReadManifest(found.name));
+  if (!found.state.ParseFromString(found.manifest.scheduler_state())) {
+    return absl::DataLossError(
+        absl::StrCat(store.ManifestPath(found.name), " has no valid scheduler state"));
+  }
+  return found;
+}
+
+absl::Status CheckFits(const Job& job, const CheckpointManifest& manifest) {
+  Job then;
+  if (!then.ParseFromString(manifest.job()))
+    return absl::DataLossError("the checkpoint's manifest holds no job");
+  const absl::Status status = CheckSame(job, then);
+  if (status.ok()) return status;
+  return absl::InvalidArgumentError(absl::StrCat(
+      status.message(), "; it must be the same to ",
+      job.evaluation().only() ? "evaluate the checkpoint"
+                              : "continue from it: set it back, or start without a checkpoint"));
 }
 
 StoredRestore MakeStoredRestore(const FoundCheckpoint& found, const Job& job) {

@@ -236,6 +236,16 @@ TEST_F(RestoreTest, EvaluationNumbersMustMatch) {
   EXPECT_TRUE(absl::StrContains(other.message(), "set it back, or start without")) << other;
 }
 
+TEST_F(RestoreTest, RefusedEvaluationIsNotAdvisedToStartWithoutACheckpoint) {
+  const absl::Status refused = Fits([](Job& job) {
+    job.mutable_evaluation()->set_only(true);
+    job.set_seed(job.seed() + 1);
+  });
+  EXPECT_TRUE(absl::IsInvalidArgument(refused));
+  EXPECT_TRUE(absl::EndsWith(refused.message(), "it must be the same to evaluate the checkpoint"))
+      << refused;
+}
+
 TEST_F(RestoreTest, EvaluationAloneNeedsOnlyTheSameModel) {
   const auto only = [](const std::function<void(Job&)>& change) {
     return [change](Job& job) {

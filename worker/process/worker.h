@@ -10,13 +10,13 @@
 
 #include "absl/status/status.h"
 #include "client_lib/base/clock.h"
+#include "client_lib/job/straggler.h"
 #include "client_lib/security/security_options.h"
 #include "worker/collective/collective_kind.h"
 #include "worker/collective/open_collectives.h"
 #include "worker/device/cpu/gemm/gemm.h"
 #include "worker/device/cuda/library.h"
 #include "worker/process/interrupt.h"
-#include "worker/process/straggler.h"
 
 namespace pawl {
 

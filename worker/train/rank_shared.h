@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "client_lib/base/clock.h"
+#include "client_lib/job/straggler.h"
 #include "client_lib/table.h"
 #include "proto/job.pb.h"
 #include "worker/data/dataset.h"
@@ -17,7 +18,6 @@
 #include "worker/dense/dense_store.h"
 #include "worker/process/progress_board.h"
 #include "worker/process/rendezvous.h"
-#include "worker/process/straggler.h"
 #include "worker/train/step_plan.h"
 
 namespace pawl {

@@ -12,6 +12,7 @@
 #include "spdlog/spdlog.h"
 #include "worker/data/sampler.h"
 #include "worker/process/rendezvous.h"
+#include "worker/process/straggler_delay.h"
 
 namespace pawl {
 
@@ -126,7 +127,7 @@ absl::Status RankTrainer::Train(uint64_t begin, uint64_t end) {
     }
     // The parameters are here already, so the gradients become as stale as those of a slow worker.
     PAWL_RETURN_IF_ERROR(
-        interrupts_.leave.SleepFor(shared_.straggler.Delay(shared_.job.seed(), rank_, step)));
+        interrupts_.leave.SleepFor(DelayOf(shared_.straggler, shared_.job.seed(), rank_, step)));
     LossSum loss;
     // A share may be empty: nothing is pushed then, but the rank still ends the step.
     if (pulled.batch().samples > 0) {

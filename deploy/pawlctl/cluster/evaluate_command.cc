@@ -22,6 +22,7 @@
 #include "deploy/pawlctl/cluster/local_run.h"
 #include "deploy/pawlctl/cluster/out_folder.h"
 #include "deploy/pawlctl/cluster/progress.h"
+#include "deploy/pawlctl/cluster/run_command.h"
 #include "deploy/pawlctl/commands/connection_flags.h"
 #include "deploy/pawlctl/console.h"
 #include "nlohmann/json.hpp"
@@ -62,7 +63,7 @@ absl::StatusOr<Json> Evaluate(const EvaluatedCheckpoint& checkpoint, const RunOp
   PAWL_RETURN_IF_ERROR(out->Write(out->job_file(), JobText(checkpoint.job)));
   const LocalJob job = {.job = checkpoint.job,
                         .workers = static_cast<uint32_t>(options.workers),
-                        .worker_flags = {},
+                        .worker_flags = WorkerFlags(options),
                         .worker_program = {}};
   SignalWaiter signals;
   *exit_code = RunLocalJob(job, options, std::move(programs), *out, signals);
@@ -140,14 +141,8 @@ int RunEvaluation(EvaluateFlags flags) {
 }
 
 absl::Status CheckFlags(const EvaluateFlags& flags) {
-  const RunOptions& run = flags.run;
-  if (run.servers >= 1 && run.servers <= kMaxLocalNodes && run.workers >= 1 &&
-      run.workers <= static_cast<int32_t>(kMaxLocalNodes)) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("--servers=", run.servers, " --workers=", run.workers,
-                   " is not possible: on one machine 1 to ", kMaxLocalNodes, " of each"));
+  PAWL_RETURN_IF_ERROR(CheckProcesses(flags.run));
+  return CheckWorkers(flags.run.workers);
 }
 
 }  // namespace
@@ -231,12 +226,11 @@ void AddEvaluateCommand(CommandLine& line) {
   AddRepeatedFlag(command, "--data", "FILE", evaluate.data,
                   "What to evaluate on: a file, folder or glob in the job's format. May be\n"
                   "repeated. Default: data.eval of the job.");
-  AddRepeatedFlag(command, "--set", "PATH=VALUE", evaluate.set,
-                  "Changes a field of the job, such as --set=evaluation.group_by=user.");
-  AddFlag(command, "--servers", "N", run.servers, "How many servers; default: 1.");
-  AddFlag(command, "--workers", "N", run.workers, "How many workers; default: 1.");
-  AddFlag(command, "--device", "DEVICE,...", run.devices,
-          "What the workers compute on, as in pawlctl run; default: cpu.");
+  AddRepeatedFlag(
+      command, "--set", "PATH=VALUE", evaluate.set,
+      "Changes a field of the job, such as --set=evaluation.group_by=user, as in pawlctl\n"
+      "run.");
+  AddProcessFlags(command, run, "How many workers; default: 1.");
   AddFlag(command, "--out", "FOLDER", run.out,
           "A folder for logs and metrics.json; default: a temporary one, which is removed.");
   AddJsonFlag(command, flags->json);

@@ -19,6 +19,7 @@
 #include "client_lib/base/status_macros.h"
 #include "client_lib/job/job_file.h"
 #include "client_lib/job/job_validation.h"
+#include "client_lib/job/straggler.h"
 #include "deploy/pawlctl/cluster/local_cluster.h"
 
 namespace pawl {
@@ -26,19 +27,6 @@ namespace {
 
 // The values of pawl-worker's --collectives.
 constexpr absl::string_view kCollectives[] = {"auto", "gloo", "nccl"};
-
-std::vector<std::string> WorkerFlags(const RunOptions& options) {
-  std::vector<std::string> flags;
-  if (!options.collectives.empty())
-    flags.push_back(absl::StrCat("--collectives=", options.collectives));
-  if (options.cuda_graphs) flags.emplace_back("--cuda_graphs");
-  if (!options.index_dir.empty()) {
-    flags.push_back(
-        absl::StrCat("--index_dir=", std::filesystem::absolute(options.index_dir).string()));
-  }
-  if (!options.straggler.empty()) flags.push_back(absl::StrCat("--straggler=", options.straggler));
-  return flags;
-}
 
 // Whether pawl-worker's --device takes it.
 bool IsDeviceName(absl::string_view name) {
@@ -74,21 +62,10 @@ absl::StatusOr<Job> ReadJob(const RunOptions& options) {
 
 }  // namespace
 
-absl::StatusOr<LocalJob> PrepareJob(const RunOptions& options) {
+absl::Status CheckProcesses(const RunOptions& options) {
   if (options.servers < 1 || options.servers > kMaxLocalNodes) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--servers=", options.servers, " is not possible: on one machine 1 to ", kMaxLocalNodes));
-  }
-  PAWL_ASSIGN_OR_RETURN(Job job, ReadJob(options));
-  const bool has_program = !options.worker_program.empty();
-  for (const std::string& setting : options.set) {
-    PAWL_RETURN_IF_ERROR(Annotate(ApplyOverride(job, setting), absl::StrCat("--set=", setting)));
-  }
-  if (options.replicas != 0) job.set_replicas(options.replicas);
-  if (options.replicas > options.servers) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--replicas=", options.replicas, " is not possible with --servers=", options.servers,
-        ": the replicas of a partition are on different servers"));
   }
   for (const std::string& device : options.devices) {
     if (!IsDeviceName(device)) {
@@ -100,6 +77,42 @@ absl::StatusOr<LocalJob> PrepareJob(const RunOptions& options) {
     return absl::InvalidArgumentError(
         absl::StrCat("--collectives=", options.collectives,
                      " is not possible: ", absl::StrJoin(kCollectives, ", ")));
+  }
+  return Annotate(ParseStraggler(options.straggler).status(),
+                  absl::StrCat("--straggler=", options.straggler, " is not possible"));
+}
+
+absl::Status CheckWorkers(int32_t workers) {
+  if (workers >= 1 && workers <= static_cast<int32_t>(kMaxLocalNodes)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--workers=", workers, " is not possible: on one machine 1 to ", kMaxLocalNodes));
+}
+
+std::vector<std::string> WorkerFlags(const RunOptions& options) {
+  std::vector<std::string> flags;
+  if (!options.collectives.empty())
+    flags.push_back(absl::StrCat("--collectives=", options.collectives));
+  if (options.cuda_graphs) flags.emplace_back("--cuda_graphs");
+  if (!options.index_dir.empty()) {
+    flags.push_back(
+        absl::StrCat("--index_dir=", std::filesystem::absolute(options.index_dir).string()));
+  }
+  if (!options.straggler.empty()) flags.push_back(absl::StrCat("--straggler=", options.straggler));
+  return flags;
+}
+
+absl::StatusOr<LocalJob> PrepareJob(const RunOptions& options) {
+  PAWL_RETURN_IF_ERROR(CheckProcesses(options));
+  PAWL_ASSIGN_OR_RETURN(Job job, ReadJob(options));
+  const bool has_program = !options.worker_program.empty();
+  for (const std::string& setting : options.set) {
+    PAWL_RETURN_IF_ERROR(Annotate(ApplyOverride(job, setting), absl::StrCat("--set=", setting)));
+  }
+  if (options.replicas != 0) job.set_replicas(options.replicas);
+  if (options.replicas > options.servers) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--replicas=", options.replicas, " is not possible with --servers=", options.servers,
+        ": the replicas of a partition are on different servers"));
   }
   if (Durability durability; !options.durability.empty()) {
     if (!Durability_Parse(options.durability, &durability) ||
@@ -124,11 +137,7 @@ absl::StatusOr<LocalJob> PrepareJob(const RunOptions& options) {
         absl::StrCat(options.job, " has data or a model, which pawl-worker trains: omit '",
                      options.worker_program.front(), "', or data and model"));
   }
-  if ((has_program || !IsServeOnly(job)) &&
-      (workers < 1 || workers > static_cast<int32_t>(kMaxLocalNodes))) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--workers=", workers, " is not possible: on one machine 1 to ", kMaxLocalNodes));
-  }
+  if (has_program || !IsServeOnly(job)) PAWL_RETURN_IF_ERROR(CheckWorkers(workers));
   LocalJob prepared = {.job = std::move(job),
                        .workers = static_cast<uint32_t>(workers),
                        .worker_flags = WorkerFlags(options),

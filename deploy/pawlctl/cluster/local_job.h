@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/job.pb.h"
 
@@ -59,6 +60,14 @@ struct LocalJob {
   // RunOptions::worker_program, as a path. Empty: pawl-worker.
   std::string worker_program;
 };
+
+// Whether the processes that the options name are possible on one machine. INVALID_ARGUMENT names
+// the flag.
+absl::Status CheckProcesses(const RunOptions& options);
+// The same for `workers` of them.
+absl::Status CheckWorkers(int32_t workers);
+// pawl-worker's flags for the options.
+std::vector<std::string> WorkerFlags(const RunOptions& options);
 
 // Reads the job file, applies the options and checks everything. INVALID_ARGUMENT or another error
 // names the flag or the field.

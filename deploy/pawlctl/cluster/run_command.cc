@@ -145,23 +145,15 @@ void AddJobFlags(CLI::App& command, RunOptions& options) {
       command, "--job", "FILE", options.job,
       "The job file: what to train, on which data, and how (deploy/reference/job.md). Required\n"
       "unless PROGRAM follows.");
-  AddFlag(command, "--servers", "N", options.servers, "How many servers; default: 1.");
-  AddFlag(command, "--workers", "N", options.workers,
-          "How many workers; default: -1, which means 1, and 0 for a job that only serves tables.");
-  AddFlag(command, "--device", "DEVICE,...", options.devices,
-          "What the workers compute on: cpu, or cuda:N for the N-th GPU of this machine; default:\n"
-          "cpu. Workers get several devices in turn: --workers=4 --device=cuda:0,cuda:1 puts two\n"
-          "workers on each.");
+  AddProcessFlags(
+      command, options,
+      "How many workers; default: -1, which means 1, and 0 for a job that only serves tables.");
   AddFlag(command, "--collectives", "KIND", options.collectives,
           "pawl-worker's --collectives: auto, gloo or nccl; default: auto. nccl also connects\n"
           "workers on one GPU, for tests.");
   AddSwitch(command, "--cuda_graphs", options.cuda_graphs,
             "pawl-worker's --cuda_graphs: on a GPU, launch whole steps of models without\n"
             "categorical fields.");
-  AddFlag(
-      command, "--index_dir", "FOLDER", options.index_dir,
-      "pawl-worker's --index_dir: where indexes of streamed data are. The run makes those that\n"
-      "are missing or outdated before it starts the scheduler.");
   AddFlag(command, "--straggler", "KIND:SETTINGS", options.straggler,
           "pawl-worker's --straggler, for experiments: slows ranks down, such as\n"
           "pareto:shape=1.5,scale_ms=5 or constant:ms=20,ranks=0; default: none.");
@@ -180,11 +172,13 @@ void AddJobFlags(CLI::App& command, RunOptions& options) {
   AddFlag(command, "--max_restarts", "N", options.max_restarts,
           "How often processes that die are restarted, all together; default: 10. metrics.json\n"
           "says how often each was.");
-  AddRepeatedFlag(command, "--set", "PATH=VALUE", options.set,
-                  "Changes a field of the job, such as --set=batch_size=8192,\n"
-                  "--set=consistency.mode=ASYNC or --set=data.train=other.csv; a message as\n"
-                  "--set='model={fm{dim:8}}'. May be repeated. Relative paths are relative to the\n"
-                  "current folder, those in the job file to the file's own.");
+  AddRepeatedFlag(
+      command, "--set", "PATH=VALUE", options.set,
+      "Changes a field of the job, such as --set=batch_size=8192,\n"
+      "--set=consistency.mode=ASYNC or --set=data.train=other.csv; a message as\n"
+      "--set='model={fm{dim:8}}', an empty list as --set=data.eval=. May be repeated.\n"
+      "Relative paths are relative to the current folder, those in the job file to the\n"
+      "file's own.");
   AddProgram(
       command, "PROGRAM", options.worker_program,
       "After --: a program and its arguments, which run as each worker instead of\n"
@@ -207,6 +201,19 @@ void AddRestoreFlag(CLI::App& command, RunOptions& options, bool required) {
 }
 
 }  // namespace
+
+void AddProcessFlags(CLI::App& command, RunOptions& options, const std::string& workers) {
+  AddFlag(command, "--servers", "N", options.servers, "How many servers; default: 1.");
+  AddFlag(command, "--workers", "N", options.workers, workers);
+  AddFlag(command, "--device", "DEVICE,...", options.devices,
+          "What the workers compute on: cpu, or cuda:N for the N-th GPU of this machine; default:\n"
+          "cpu. Workers get several devices in turn: --workers=4 --device=cuda:0,cuda:1 puts two\n"
+          "workers on each.");
+  AddFlag(
+      command, "--index_dir", "FOLDER", options.index_dir,
+      "pawl-worker's --index_dir: where indexes of streamed data are; those that are missing or\n"
+      "outdated are made. Default: beside the data.");
+}
 
 void AddRunCommands(CommandLine& line) {
   AddNodeCommand(line);
