@@ -149,6 +149,18 @@ TEST_F(PawlTest, ScanGivesPagesOfRowsAndSlots) {
   EXPECT_EQ(Finish(code, call), PAWL_INVALID_ARGUMENT);
 }
 
+TEST(HashTest, KeysAreThoseOfTheBuiltInModels) {
+  const uint64_t column_end = 6;
+  uint64_t seed = 0;
+  pawl_hash64("origin", &column_end, 1, 0, &seed);
+  const uint64_t ends[] = {3, 3};
+  uint64_t keys[2];
+  pawl_hash64("LAS", ends, 2, seed, keys);
+  // The same as in worker/data/feature_key_test.cc.
+  EXPECT_EQ(keys[0], 6108944475798487922u);
+  EXPECT_EQ(keys[1], 250766445698304742u);
+}
+
 TEST_F(PawlTest, UniqueGivesDistinctKeysWithTheirPlaces) {
   ASSERT_NO_FATAL_FAILURE(Start());
   ASSERT_NO_FATAL_FAILURE(Connect());

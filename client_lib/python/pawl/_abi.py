@@ -121,6 +121,7 @@ _FUNCTIONS = {
     "pawl_unique_items": (_int, (_handle, ctypes.POINTER(Item), _size, _handle, _handle)),
     "pawl_pool": (_int, (ctypes.POINTER(Bags), _handle, _handle)),
     "pawl_pool_gradient": (_int, (ctypes.POINTER(Bags), _handle, _handle)),
+    "pawl_hash64": (None, (_handle, _handle, _size, _u64, _handle)),
 }
 
 _PACKAGE = pathlib.Path(__file__).resolve().parent
@@ -193,6 +194,11 @@ def invoke(name: str, *arguments):
             "child with the method 'spawn'"
         )
     return getattr(_library, name)(*arguments)
+
+
+def hash64(*arguments) -> None:
+    """pawl_hash64. Also after fork(): it has no state."""
+    _library.pawl_hash64(*arguments)
 
 
 def check(code: int) -> int:

@@ -13,7 +13,51 @@ from typing import Any, Callable, Iterator, Optional, Protocol, Sequence, runtim
 
 import numpy as np
 
-from pawl import errors
+from pawl import _abi, errors
+
+
+def hash64(values: Any, column: Optional[str] = None) -> np.ndarray:
+    """64-bit keys of categories: their XXH64, uint64 in the shape of `values`.
+
+    Args:
+      values: str, bytes or integers (which count as decimal text): a list, or an array of NumPy,
+        pandas or Arrow. None and missing values are refused.
+      column: the name of the column. The keys are then those that the built-in models use for its
+        categories (worker/data/feature_key.h), and equal texts of other columns have others.
+
+    Also in the processes of a DataLoader. As torch's keys: `torch.from_numpy(keys.view("int64"))`.
+    """
+    array = np.asarray(values)
+    if array.size == 0:
+        return np.empty(array.shape, np.uint64)
+    if array.dtype.kind in "iu":
+        array = array.astype("S")
+    if array.dtype.kind not in "SUO":
+        raise errors.InvalidArgumentError(
+            "categories have the type %s; they must be str, bytes or integers" % array.dtype
+        )
+    texts = [_bytes_of(value) for value in array.reshape(-1).tolist()]
+    seed = _hashes([_bytes_of(column)], 0)[0] if column is not None else 0
+    return _hashes(texts, int(seed)).reshape(array.shape)
+
+
+def _bytes_of(value: Any) -> bytes:
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+        return b"%d" % value
+    raise errors.InvalidArgumentError(
+        "a category is %r; it must be str, bytes or an integer" % (value,)
+    )
+
+
+def _hashes(texts: list[bytes], seed: int) -> np.ndarray:
+    ends = np.cumsum([len(text) for text in texts], dtype=np.uint64)
+    hashes = np.empty(len(texts), np.uint64)
+    _abi.hash64(b"".join(texts), ends.ctypes.data, len(texts), seed, hashes.ctypes.data)
+    return hashes
 
 
 @runtime_checkable
@@ -323,4 +367,4 @@ def __getattr__(name: str) -> Any:
     raise AttributeError("module 'pawl.data' has no attribute %r" % name)
 
 
-__all__: Sequence[str] = ("Arrays", "Parquet", "Sampler", "Source")
+__all__: Sequence[str] = ("Arrays", "Parquet", "Sampler", "Source", "hash64")

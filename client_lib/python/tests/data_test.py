@@ -78,6 +78,25 @@ class SourceTest(unittest.TestCase):
         source.sampler.set_position(0, 4, 0)
         self.assertEqual(list(source.sampler), [[0, 1]])
 
+    def test_hashes_are_the_keys_of_the_built_in_models(self):
+        # The same as in worker/data/feature_key_test.cc.
+        expected = np.array([6108944475798487922, 250766445698304742], np.uint64)
+        for texts in (["LAS", ""], np.array(["LAS", ""]), np.array(["LAS", ""], object),
+                      np.array([b"LAS", b""])):
+            np.testing.assert_array_equal(data.hash64(texts, "origin"), expected)
+        numbers = data.hash64([[3, -21]], "x")
+        self.assertEqual(numbers.shape, (1, 2))
+        np.testing.assert_array_equal(numbers, data.hash64([["3", "-21"]], "x"))
+        # XXH64's own test vectors.
+        self.assertEqual(int(data.hash64("").reshape(())), 0xEF46DB3751D8E999)
+        self.assertEqual(int(data.hash64("abc").reshape(())), 0x44BC2CF5AD770999)
+        self.assertEqual(data.hash64([]).shape, (0,))
+
+    def test_what_is_no_category_is_refused(self):
+        for wrong in ([None], [0.5], np.array([None, "a"], object), [True]):
+            with self.assertRaises(errors.InvalidArgumentError):
+                data.hash64(wrong)
+
     def test_sync_refuses_what_cannot_be_repeated(self):
         with self.assertRaises(errors.InvalidArgumentError) as raised:
             data.source_of(iter([1, 2]), "SYNC")
