@@ -39,6 +39,10 @@ _PROGRESS_INTERVAL_S = 0.5
 RESTART_S = 120.0
 # Rows in a pull that only waits.
 _ROWS_IN_PULL = 4096
+# Errors that say nothing about the program: the same one may succeed later.
+_TRANSIENT = (errors.UnavailableError, errors.DeadlineExceededError, errors.AbortedError)
+# As rank and step: before the first step of any rank.
+_BEFORE_STEPS = (-1, -1)
 # As a number of steps: not known.
 _ENDLESS = data_module.ENDLESS
 
@@ -538,26 +542,29 @@ class Job:
             )
 
     def fail(self, reason: str) -> None:
-        """Ends the job, for all its workers, as FAILED for this reason.
-
-        Only after the first batch has begun.
-        """
-        if self._position is None:
-            raise errors.FailedPreconditionError("Job.fail before the loop over steps()")
+        """Ends the job, for all its workers, as FAILED for this reason."""
         progress = json.dumps({**self._progress(), "failure": reason[:4000]}).encode()
-        self.client.call("pawl_finish_rank", self._position[0], progress, 0).wait()
+        # A failure is the job's, whichever rank reports it.
+        rank = 0 if self._position is None else self._position[0]
+        self.client.call("pawl_finish_rank", rank, progress, 0).wait()
 
     def on_exception(self, error: BaseException) -> None:
         """The program ends by an exception. Fails the job if it ended so before, at the same step.
 
-        A program that is restarted would do so for ever (bad data, a mistake in the model).
+        A program that is restarted would do so for ever (bad data, a mistake in the model). Before
+        the first step, an argument that Pawl refuses fails the job at once.
         """
         folder = WorkerFolder.from_environment()
         is_own = isinstance(error, Exception) and not isinstance(error, errors.CancelledError)
-        if folder is None or not is_own or not self.is_open or self._position is None:
+        if folder is None or not is_own or not self.is_open:
             return
+        is_usage = False
+        if self._position is None:
+            if isinstance(error, _TRANSIENT):
+                return
+            is_usage = isinstance(error, errors.InvalidArgumentError)
         lines = traceback.format_exception(type(error), error, error.__traceback__)
-        if folder.is_repeated(*self._position, lines[-1]):
+        if folder.is_repeated(*(self._position or _BEFORE_STEPS), lines[-1]) or is_usage:
             with contextlib.suppress(errors.Error):
                 # The most telling line first: texts are cut at their end.
                 self.fail("".join([lines[-1]] + lines))

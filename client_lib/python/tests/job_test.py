@@ -1,5 +1,7 @@
 """Decisions of pawl.Job about its ranks, without servers."""
 
+import os
+import tempfile
 import unittest
 from unittest import mock
 
@@ -32,6 +34,7 @@ class FakeClient:
 
     job = {"consistency": {"mode": "SYNC"}}
     handle = None
+    is_open = True
 
     def __init__(self):
         self.calls = []
@@ -76,6 +79,30 @@ class JobTest(unittest.TestCase):
         self.rank.ending.ended = True
         self.job._hosted.give_up_others()
         self.assertEqual(self.given_up(), [3])
+
+    def failures_after(self, *ends):
+        """How often the job failed after programs in one folder ended by these exceptions."""
+        with tempfile.TemporaryDirectory(dir=os.environ.get("TEST_TMPDIR")) as folder:
+            with mock.patch.dict(os.environ, PAWL_WORKER_DIR=folder):
+                for error in ends:
+                    self.job.on_exception(error)
+        return len([name for name, _ in self.client.calls if name == "pawl_finish_rank"])
+
+    def test_refused_argument_before_the_first_step_fails_the_job_at_once(self):
+        self.assertEqual(self.failures_after(errors.InvalidArgumentError("wrong")), 1)
+
+    def test_same_exception_before_the_first_step_fails_the_job_the_second_time(self):
+        self.assertEqual(self.failures_after(KeyError("a"), KeyError("b")), 0)
+        self.assertEqual(self.failures_after(KeyError("a"), KeyError("a")), 1)
+
+    def test_unreachable_servers_before_the_first_step_fail_nothing(self):
+        self.assertEqual(self.failures_after(*[errors.UnavailableError("down")] * 3), 0)
+
+    def test_refused_argument_in_a_step_fails_the_job_the_second_time(self):
+        self.job._position = (3, 5)
+        error = errors.InvalidArgumentError("wrong")
+        self.assertEqual(self.failures_after(error), 0)
+        self.assertEqual(self.failures_after(error, error), 1)
 
     def test_assigned_rank_stays(self):
         self.job._hosted.assigned = {3: 7}

@@ -194,6 +194,8 @@ def train_in(job: pawl.Job, options: argparse.Namespace) -> None:
     parts = (part[: options.samples] for part in samples())
     seed = options.seed_after_death if os.path.exists(options.result + ".died") else 1
     data = pawl.data.Arrays(*parts, batch_size=batch, seed=seed, epochs=options.epochs)
+    if options.plain_list:
+        data = list(zip(*(part.split(BATCH) for part in samples())))
     average = Average()
     if options.keep:
         job.keep(average=average, random=pt.RandomState())
@@ -284,6 +286,7 @@ def main() -> None:
     parser.add_argument("--frozen", action="store_true")
     parser.add_argument("--state", default="")
     parser.add_argument("--die_after_assign", action="store_true")
+    parser.add_argument("--plain_list", action="store_true")
     torch.set_num_threads(1)
     train(parser.parse_args())
 

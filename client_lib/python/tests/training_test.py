@@ -213,6 +213,15 @@ class TrainingTest(unittest.TestCase):
         self.assertNotIn("(restart 5 of", log)
         self.assertRegex(log, r"failed: worker-0 .*FailedPreconditionError: .*\nTraceback")
 
+    def test_data_that_sync_refuses_fails_the_job_at_once(self):
+        run = Run("--plain_list", workers=2)
+        self.assertNotEqual(run.process.wait(TIMEOUT_S), 0)
+        log = run.describe()
+        self.assertNotIn("restarting it", log)
+        self.assertRegex(log, r"failed: worker-\d .*a SYNC job cannot train on list: ")
+        # Where it is no mistake.
+        Run("--plain_list", workers=2, settings=["consistency.mode=ASYNC"]).finish()
+
     def test_worker_that_hangs_in_a_step_is_restarted(self):
         digest = Run(ranks=2, workers=2).finish()
         hung = Run("--hang_at_step=5", ranks=2, workers=2, step_timeout=20)
