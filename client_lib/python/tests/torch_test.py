@@ -319,6 +319,32 @@ class TorchTest(unittest.TestCase):
         rows = module.handles[0].table(self.client).pull([5, 6])
         np.testing.assert_array_equal(rows, [[-3, -3], [-2, -2]])
 
+    @unittest.skipUnless(HAVE_SCALER, "this torch has no GradScaler for CPUs")
+    def test_scaler_takes_steps_without_gradients(self):
+        module, optimizer, scaler = self.scaled(init_scale=1024.0, growth_interval=3)
+        for keys in ([5], None, []):
+            optimizer.zero_grad()
+            if keys is not None:
+                rows = module(torch.tensor(keys, dtype=torch.int64))
+                scaler.scale(rows.sum()).backward()
+            if keys == []:
+                scaler.unscale_(optimizer)
+            scaler.step(optimizer)
+            scaler.update()
+        optimizer.wait()
+        self.assertEqual(scaler.get_scale(), 2048.0)
+        np.testing.assert_array_equal(
+            module.handles[0].table(self.client).pull([5]), [[-1, -1]]
+        )
+
+    @unittest.skipUnless(HAVE_SCALER, "this torch has no GradScaler for CPUs")
+    def test_scaler_refuses_an_optimizer_of_torch_without_gradients(self):
+        # Why the optimizers here give it one: a rank's step must end.
+        scaler = grad_scaler()
+        scaler.scale(torch.ones(()))
+        with self.assertRaisesRegex(AssertionError, "No inf checks"):
+            scaler.step(torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], 0.1))
+
     def test_evaluation_records_nothing(self):
         module = pt.Embedding(self.name(), 2, optimizer=pawl.SGD(1.0))
         self.start(module)

@@ -58,20 +58,38 @@ def _row_gradients(
     return [part for module in modules for part in module.take_gradients(weight, element_type)]
 
 
-class _RecordedRows(List[torch.Tensor]):
-    """The parameters of a group: the one that torch wants, and the rows that have gradients now.
+class _CheckedGradients(List[torch.Tensor]):
+    """The parameters of the last group: its own, `nothing`, and the rows that have gradients now.
 
-    So torch's GradScaler checks and unscales the gradients of rows as those of parameters.
+    So torch's GradScaler checks and unscales the gradients of rows as those of parameters. It
+    refuses an optimizer without any gradient, but a rank's batch may have none, and its step must
+    end: `nothing` has a gradient then, which is 0.
+
+    Args:
+      own: the group's parameters.
+      dense: the parameters of all groups.
+      lookups: the modules with rows.
     """
 
-    def __init__(self, lookups: list[LookupModule]):
-        super().__init__([torch.nn.Parameter(torch.zeros(0))])
-        self._lookups = lookups
+    def __init__(
+        self,
+        own: Sequence[torch.Tensor],
+        dense: Sequence[torch.Tensor],
+        lookups: Sequence[LookupModule],
+    ):
+        self._nothing = torch.nn.Parameter(torch.zeros(1))
+        super().__init__([*own, self._nothing])
+        self._dense, self._lookups = dense, lookups
 
     def __iter__(self) -> Iterator[torch.Tensor]:
+        rows = [leaf for module in self._lookups for leaf in module.gradient_leaves()]
+        self._nothing.grad = None
+        if not any(tensor.grad is not None for tensor in [*self._dense, *rows]):
+            if self._dense:
+                self._nothing.data = self._nothing.data.to(self._dense[0].device)
+            self._nothing.grad = torch.zeros_like(self._nothing)
         yield from super().__iter__()
-        for module in self._lookups:
-            yield from module.gradient_leaves()
+        yield from rows
 
 
 def _scaling(optimizer: Any) -> tuple[bool, float]:
@@ -308,7 +326,8 @@ class Optimizer(torch.optim.Optimizer):
     with the second.
 
     torch's GradScaler works with it: its step() unscales the gradients of parameters and rows. If
-    one of the rank's is not finite, the rank's step ends without gradients.
+    one of the rank's is not finite, the rank's step ends without gradients. A step without any
+    gradient counts as one whose gradients are finite.
 
     Args:
       model: its pawl.torch modules and its parameters that require a gradient are trained.
@@ -364,9 +383,12 @@ class Optimizer(torch.optim.Optimizer):
             self._handles.append(handles)
         self._rates = _Rates([group["lr"] for group in groups])
         super().__init__(groups, {})
-        if by_lr:
-            # Those of all tables, in one of their groups.
-            self.param_groups[-1]["params"] = _RecordedRows(self._lookups)
+        if groups:
+            # The rows of all tables, in one of their groups.
+            own = [] if by_lr else self.param_groups[-1]["params"]
+            self.param_groups[-1]["params"] = _CheckedGradients(
+                own, [p for _, p in named], self._lookups
+            )
         self.job.add_part(self)  # type: ignore[arg-type]
 
     @property
@@ -534,7 +556,9 @@ class SparseOptimizer:
         self._element_type = element_type
         self._pushing: Optional[Future[None]] = None
         # For GradScaler.
-        self.param_groups: list[dict[str, Any]] = [{"params": _RecordedRows(self._lookups)}]
+        self.param_groups: list[dict[str, Any]] = [
+            {"params": _CheckedGradients([], [], self._lookups)}
+        ]
         for module in self._lookups:
             module.use(client)
             for handle in module.handles if assigns else ():
