@@ -4,8 +4,11 @@ import json
 import os
 import pathlib
 import re
+import subprocess
+import sys
 import tempfile
 import textwrap
+import time
 import unittest
 from unittest import mock
 
@@ -15,6 +18,7 @@ import torch
 import pawl
 import pawl.torch as pt
 from pawl import initial_values, safetensors
+from pawl.torch.state import sorted_rows
 
 try:
     import safetensors.numpy as official
@@ -244,6 +248,48 @@ class ExportTest(unittest.TestCase):
         with self.assertRaises(FileExistsError):
             pt.export(module, self.folder, client=self.client)
         self.assertEqual(os.listdir(os.path.dirname(self.folder)), ["model"])
+
+    def test_job_that_is_trained_during_the_scan_is_not_exported(self):
+        trainer = """if True:
+            import sys, torch, pawl, pawl.torch as pt
+            with pawl.init() as job:
+                net = pt.Embedding("rows", 2, optimizer=pawl.SGD(1.0))
+                optimizer = pt.Optimizer(net)
+                data = pawl.data.Arrays(torch.arange(8), batch_size=2)
+                for (keys,) in job.steps(data):
+                    net(keys).sum().backward()
+                    optimizer.step()
+                # A worker of a job that has ended keeps no servers.
+                sys.stdin.read()
+            """
+        with pawl.LocalCluster(job={"partitions": 8}) as cluster, cluster.client() as client:
+            net = pt.Embedding("rows", 2, optimizer=pawl.SGD(1.0))
+            environment = {**os.environ, "PAWL_SCHEDULER": cluster.scheduler}
+            command = [sys.executable, "-c", trainer]
+            programs = []
+
+            def scan(table):
+                rows = sorted_rows(table)
+                if not programs:
+                    programs.append(
+                        subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)
+                    )
+                    deadline = time.monotonic() + 120
+                    while int(client.status().get("steps", 0)) < 4:
+                        self.assertLess(time.monotonic(), deadline)
+                        self.assertIsNone(programs[0].poll())
+                        time.sleep(0.05)
+                return rows
+
+            # pt.export is the function.
+            with mock.patch.object(sys.modules["pawl.torch.export"], "sorted_rows", scan):
+                with self.assertRaisesRegex(pawl.FailedPreconditionError, "was trained while"):
+                    pt.export(net, self.folder, client=client)
+            self.assertFalse(os.path.exists(self.folder))
+            pt.export(net, self.folder, client=client)
+            (program,) = programs
+            program.communicate()
+            self.assertEqual(program.returncode, 0)
 
     def test_other_models_and_formats_are_refused(self):
         module = pt.EmbeddingBag(self.name(), 4)

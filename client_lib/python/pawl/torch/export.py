@@ -370,9 +370,9 @@ def export(
 
     Raises:
       FileExistsError: the folder exists.
-      FailedPreconditionError: `consistent`, and ranks train, but the job is not SYNC or this
-        process is not its worker. A checkpoint is consistent there: `pawlctl checkpoint` and
-        `pawlctl export`.
+      FailedPreconditionError: `consistent`, and ranks train, or have trained meanwhile, but the job
+        is not SYNC or this process is not its worker. A checkpoint is consistent there: `pawlctl
+        checkpoint` and `pawlctl export`.
     """
     modules = {
         path: module for path, module in model.named_modules() if isinstance(module, LookupModule)
@@ -382,8 +382,7 @@ def export(
     if os.path.lexists(folder):
         raise FileExistsError("%s exists; name another folder, or delete it" % folder)
     client = client_of(model, client)
-    if consistent:
-        _require_one_version(client)
+    version = _require_one_version(client) if consistent else ""
     partial = "%s.%s.tmp" % (os.path.abspath(folder), secrets.token_hex(8))
     os.mkdir(partial)
     try:
@@ -422,9 +421,11 @@ def export(
             "modules": described,
             "tables": tables,
         }
-        if consistent:
-            # Ranks may have begun to train meanwhile.
-            _require_one_version(client)
+        # Ranks may have begun to train meanwhile, and may have come to the end.
+        if consistent and _require_one_version(client) != version:
+            raise errors.FailedPreconditionError(
+                "the job was trained while its model was read: export it again"
+            )
         with open(os.path.join(partial, _MODEL_FILE), "w", encoding="utf-8") as file:
             json.dump(content, file, indent=2)
             file.flush()
@@ -437,13 +438,15 @@ def export(
         raise
 
 
-def _require_one_version(client: Client) -> None:
-    if not wait_for_version(client):
+def _require_one_version(client: Client) -> str:
+    version = wait_for_version(client)
+    if version is None:
         raise errors.FailedPreconditionError(
             "the job is being trained, and the model's rows would be of different steps: export in "
             "the loop of a SYNC job or after the loop, or a checkpoint (`pawlctl checkpoint`, then "
             "`pawlctl export`), or pass consistent=False"
         )
+    return version
 
 
 def _sync_folder(path: str) -> None:

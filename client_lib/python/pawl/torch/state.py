@@ -42,23 +42,26 @@ def client_of(model: torch.nn.Module, client: Optional[Client]) -> Client:
     return job_module.current().client
 
 
-def wait_for_version(client: Client) -> bool:
-    """Whether the job's tables have one version, which stays until this process trains on.
+def wait_for_version(client: Client) -> Optional[str]:
+    """The one version that the job's tables have; it stays until this process trains on.
 
-    If this process is a worker of the job, see Job.wait_for_version. Otherwise: whether no ranks
-    train now. What clients without ranks push is not known.
+    None: there is none. If this process is a worker of the job, see Job.wait_for_version.
+    Otherwise: whether no ranks train now; a rank that begins later changes the version. What
+    clients without ranks push is not known.
     """
     if job_module.has_open():
         job = job_module.current()
         if job.client.describe()["job_id"] == client.describe()["job_id"]:
-            return job.wait_for_version()
+            return "that of this process" if job.wait_for_version() else None
     status = client.status()
-    if status.get("state") in ("FINISHING", "COMPLETED"):
-        return True
-    total = int(status.get("steps_total", 0))
-    return (0 < total <= int(status.get("steps", 0))) or not any(
+    total, steps = int(status.get("steps_total", 0)), int(status.get("steps", 0))
+    if status.get("state") in ("FINISHING", "COMPLETED") or 0 < total <= steps:
+        return "the last"
+    if any(
         node.get("logical_workers") and not node.get("gone") for node in status.get("nodes", [])
-    )
+    ):
+        return None
+    return "step %d" % steps
 
 
 def sorted_rows(table: Table, slots: bool = False) -> tuple[np.ndarray, ...]:
