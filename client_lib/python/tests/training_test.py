@@ -144,6 +144,24 @@ class TrainingTest(unittest.TestCase):
         ]
         self.assertEqual(len({run.finish() for run in runs}), 1)
 
+    def test_torchrun_starts_the_workers_of_a_cluster(self):
+        run = Run()
+        run.finish()
+        settings = {"partitions": 8, "logical_workers": 4}
+        with pawl.LocalCluster(servers=2, job=settings) as cluster:
+            result = os.path.join(run.folder, "of-torchrun.npz")
+            command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
+            command += ["--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0"]
+            subprocess.run(
+                [*command, PROGRAM, "--result=" + result],
+                env={**os.environ, "PAWL_SCHEDULER": cluster.scheduler},
+                check=True,
+                timeout=TIMEOUT_S,
+            )
+        with np.load(result) as found:
+            for name, array in run.parameters().items():
+                np.testing.assert_array_equal(found[name], array, err_msg=name)
+
     def test_last_step_may_have_fewer_samples_than_ranks(self):
         runs = [Run("--samples=961", workers=workers) for workers in (1, 3)]
         self.assertEqual(len({run.finish() for run in runs}), 1)
