@@ -130,7 +130,7 @@ class Client:
         return self.describe()["job"]
 
     def status(self, *, timeout: Optional[float] = None) -> "Status":
-        """What `pawlctl status` shows. Displays itself in a notebook."""
+        """Returns the status that `pawlctl status` shows. It displays itself in a notebook."""
         return self.call("pawl_status", milliseconds(timeout), convert=_status).wait()
 
     def table(
@@ -180,7 +180,7 @@ class Client:
     def barrier(
         self, name: str, parties: int, party: int, *, timeout: Optional[float] = None
     ) -> None:
-        """Waits until all `parties` are here. Each name is used once."""
+        """Waits until all `parties` have arrived. Each name is used once."""
         self.call("pawl_barrier", name.encode(), parties, party, milliseconds(timeout)).wait()
 
     def call(self, name: str, *arguments: Any, **options: Any) -> Future[Any]:

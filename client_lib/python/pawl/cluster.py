@@ -88,7 +88,7 @@ class LocalCluster:
         return Client(self.scheduler, **options)
 
     def status(self) -> Status:
-        """What `pawlctl status` shows."""
+        """Returns the status that `pawlctl status` shows."""
         with self.client() as client:
             return client.status()
 

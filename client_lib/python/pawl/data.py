@@ -62,7 +62,7 @@ def _hashes(texts: list[bytes], seed: int) -> np.ndarray:
 
 @runtime_checkable
 class Source(Protocol):
-    """What Job.steps trains on: batches by step and rank."""
+    """Training data for Job.steps: batches by step and rank."""
 
     def step_count(self) -> int:
         """The number of steps in all epochs."""
@@ -191,7 +191,7 @@ class Sampler:
         return self.order_of(self.epoch_of(step))[first:last]
 
     def set_position(self, rank: int, ranks: int, first_step: int) -> None:
-        """What the next iterator gives."""
+        """Sets the position of the next iterator."""
         self.rank, self.ranks, self.first_step = rank, ranks, first_step
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -337,7 +337,10 @@ class _Stream:
 
 
 def source_of(data: Any, mode: str) -> Source:
-    """What Job.steps reads. Raises InvalidArgumentError for data that the mode cannot repeat."""
+    """Returns the batches of Job.steps.
+
+    Raises InvalidArgumentError for data that the mode cannot repeat.
+    """
     if isinstance(data, Source):
         return data
     sampler = getattr(data, "batch_sampler", None)
@@ -365,6 +368,3 @@ def __getattr__(name: str) -> Any:
 
         return Parquet
     raise AttributeError("module 'pawl.data' has no attribute %r" % name)
-
-
-__all__: Sequence[str] = ("Arrays", "Parquet", "Sampler", "Source", "hash64")

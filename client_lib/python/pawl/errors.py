@@ -1,4 +1,4 @@
-"""What Pawl raises: pawl.Error, and by code a class that is also one of Python's own."""
+"""Exceptions: pawl.Error, and for each code a subclass that is also one of Python's own."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from typing import Any, Iterator, Sequence
+from typing import Any, Iterator
 
 import numpy as np
 
@@ -67,6 +67,3 @@ def _flat(values: Any, name: str) -> np.ndarray:
             "evaluate: %s are %s, not numbers" % (name, array.dtype)
         )
     return array.astype(np.float32).reshape(-1)
-
-
-__all__: Sequence[str] = ("parts",)

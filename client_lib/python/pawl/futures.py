@@ -64,7 +64,7 @@ class Future(Generic[T]):
         self._ended = False
 
     def done(self, timeout: float = 0.0) -> bool:
-        """Whether the call has ended, well or not. Waits up to `timeout` seconds for it."""
+        """Returns whether the call has ended, successfully or not. Waits at most `timeout` s."""
         return self._wait_until(time.monotonic() + timeout)
 
     def wait(self, timeout: Optional[float] = None) -> T:

@@ -31,7 +31,7 @@ _log = logging.getLogger("pawl")
 
 # How often a worker without ranks asks whether the job has ended or ranks have come to it.
 _IDLE_WAIT_MS = 200
-# How often a worker that waits for other ranks asks whether one of them has come to it.
+# How often a worker that waits for other ranks asks whether it has to host one of them.
 _FOLLOW_INTERVAL_S = 0.05
 # How often progress goes to the scheduler.
 _PROGRESS_INTERVAL_S = 0.5
@@ -50,7 +50,7 @@ _current: Optional["Job"] = None
 
 
 def set_current(job: "Job") -> None:
-    """What current returns from now on."""
+    """Sets the job that current() returns."""
     global _current
     _current = job
 
@@ -87,9 +87,9 @@ class Job:
         self.seed = int(description.get("seed", 0))
         # SYNC, BOUNDED or ASYNC.
         self.mode: str = description.get("consistency", {}).get("mode", "SYNC")
-        # Whether a loop over steps() has come to its end.
+        # Whether a loop over steps() has finished.
         self.is_trained = False
-        # Whether finish() has come to its end.
+        # Whether finish() has returned.
         self.is_finished = False
         # 1, or what makes the mean over ranks the mean over samples where their shares differ.
         self.gradient_weight = 1.0
@@ -121,7 +121,7 @@ class Job:
         self._states: Optional[kept_module.StateTable] = None
         # The rank whose state the kept objects have.
         self._loaded = -1
-        # What the program's step pushes, where its state is saved first.
+        # Pushes of the program's step, where its state is saved first.
         self._unsent: Optional[list[Any]] = None
         self._loss = 0.0
         # Names of metrics that were not finite.
@@ -156,11 +156,11 @@ class Job:
 
     @property
     def parts(self) -> Sequence[StepPart]:
-        """What takes part in every step."""
+        """Returns the parts of every step."""
         return self._parts
 
     def status(self) -> Status:
-        """What `pawlctl status` shows."""
+        """Returns the status that `pawlctl status` shows."""
         return self.client.status()
 
     def _repr_html_(self) -> str:
@@ -366,13 +366,13 @@ class Job:
         rank.step += 1
         self._step_ended = True
         if rank.step > self.begin_at:
-            # What the program changes until it asks for the next batch belongs to this step.
+            # All changes until the program asks for the next batch belong to this step.
             self._unsent = items
         else:
             self._send(rank, items)
 
     def _save_and_send(self, rank: Rank) -> None:
-        """The rank's iteration of the loop has come to its end."""
+        """Ends the rank's iteration of the loop."""
         rank.unsent, self._unsent = self._unsent, None
         # Without kept objects, only an evaluation changes it.
         if self._kept or rank.evaluation is not None or rank.state is None:
@@ -432,7 +432,7 @@ class Job:
         rank.ending = rank.session.end_step()
 
     def _encode_state(self, kept: dict[str, Any], evaluations: int = 0) -> bytes:
-        """What is saved for a rank: the objects, settings that must not change, and a count."""
+        """Returns the saved state of a rank: objects, settings that must not change, a count."""
         identity = getattr(self._source, "identity", None)
         settings = {"ranks": self.ranks, **(identity() if identity is not None else {})}
         return kept_module.encode(
@@ -551,7 +551,7 @@ class Job:
     def on_exception(self, error: BaseException) -> None:
         """The program ends by an exception. Fails the job if it ended so before, at the same step.
 
-        A program that is restarted would do so for ever (bad data, a mistake in the model). Before
+        A restarted program would fail repeatedly (bad data, a mistake in the model). Before
         the first step, an argument that Pawl refuses fails the job at once.
         """
         folder = WorkerFolder.from_environment()
@@ -601,7 +601,7 @@ class Job:
         return call.wait()
 
     def _wait_for_step(self, rank: Rank, end: int) -> bool:
-        """Waits for what the rank's step needs. False: another rank, which is behind, has come."""
+        """Waits for the data of the rank's step. False: a rank that is behind has arrived."""
         calls = [part.start(self, rank) for part in self._parts]
         if rank.state is None and rank.step > 0 and rank.reading is None:
             assert self._states is not None
@@ -644,7 +644,7 @@ class Job:
         return call.wait()
 
     def _pause_watchdog(self) -> None:
-        """Other ranks, or the servers, may take their time now; the program has not the turn."""
+        """Pauses the watchdog while the program waits for other ranks or servers."""
         if not self._computing:
             self._watchdog.pause()
 

@@ -19,14 +19,14 @@ def _at(path: str) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class JobSettings:
-    """What pawl.init(job=...) needs of a job. None: any value; a new job gets the default.
+    """The job that pawl.init(job=...) asks for. None: any value; a new job gets the default.
 
     Args:
       name: the job's.
       seed: of initial values.
       mode: SYNC, BOUNDED or ASYNC.
       staleness: how many steps a rank may be ahead; BOUNDED only.
-      backup_workers: so many ranks may miss a step; SYNC only.
+      backup_workers: the number of ranks that may miss a step; SYNC only.
       logical_workers: the number of ranks.
       partitions: of the tables; at least the number of servers.
       replicas: servers that have each partition.

@@ -1,4 +1,4 @@
-"""What a program keeps beside the tables, saved for each rank with its steps.
+"""The state that a program keeps beside the tables, saved for each rank with its steps.
 
 The bytes travel as rows of a table of the job: replicated, logged and in every checkpoint, at the
 same step as the parameters. Each float of a row holds three bytes as a whole number, which float32
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 import zlib
-from typing import Any, Iterable, Optional, Protocol, Sequence
+from typing import Any, Iterable, Optional, Protocol
 
 import numpy as np
 
@@ -63,7 +63,7 @@ def decode(data: bytes) -> Any:
 
 
 class _Arrays:
-    """What encode writes behind the JSON."""
+    """The arrays that encode writes after the JSON."""
 
     def __init__(self) -> None:
         self.parts: list[bytes] = []
@@ -177,7 +177,7 @@ class StateTable:
         self._saved: dict[int, _Saved] = {}
 
     def items(self, rank: int, step: int, data: bytes) -> list[Item]:
-        """What to push with the step that ends, so that the rank begins `step` with the data.
+        """Returns the push of the step that ends, so that the rank begins `step` with the data.
 
         Only rows that have changed. Raises ResourceExhaustedError for more than LIMIT_BYTES.
         """
@@ -249,7 +249,7 @@ class StateTable:
 
 
 def _keys(rank: int, area: int, places: Any) -> np.ndarray:
-    """Of the rows of an area: 32 bits of rank, 1 of area, 31 of place."""
+    """Returns the keys of an area's rows: 32 bits of rank, 1 of area, 31 of place."""
     first = np.uint64(rank) << np.uint64(32) | np.uint64(area) << np.uint64(31)
     return first + np.asarray(places, np.uint64)
 
@@ -302,6 +302,3 @@ def check_same(recorded: dict[str, Any], now: dict[str, Any]) -> None:
             "this program continues a job with other settings, whose steps it cannot repeat: %s"
             % "; ".join(differing)
         )
-
-
-__all__: Sequence[str] = ("Kept", "StateTable", "Stateful", "check_same", "decode", "encode")

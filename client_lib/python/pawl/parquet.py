@@ -240,6 +240,3 @@ def _to_numpy(name: str, column: Any) -> Any:
         return values.to_numpy(zero_copy_only=False), offsets - offsets[0]
     # Numbers may be a read-only view, which torch.from_numpy warns of.
     return array.to_numpy(zero_copy_only=False, writable=True)
-
-
-__all__: Sequence[str] = ("Parquet",)

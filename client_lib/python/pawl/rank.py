@@ -19,7 +19,7 @@ class StepPart(Protocol):
     steps_before_data: int
 
     def start(self, job: "Job", rank: "Rank") -> Optional[Future[Any]]:
-        """Fetches what the rank's step needs; a call that ends when it is here, or None.
+        """Fetches what the rank's step needs; a call that ends when it has arrived, or None.
 
         Called again for the same step until begin is.
         """

@@ -17,7 +17,7 @@ from pawl.items import Keys, assign_item, keys_of, pull_item, push_item
 if TYPE_CHECKING:
     from pawl.client import Client
 
-# What servers put into a page of a scan at most (proto/parameter.proto, ScanRequest).
+# The most that servers put into a page of a scan (proto/parameter.proto, ScanRequest).
 _PAGE_BYTES = 4 << 20
 # Pages that a scan requests ahead.
 _PAGES_AHEAD = 4
@@ -153,7 +153,7 @@ class Table:
 
         Args:
           slots: read the optimizer's state too, as pull_slots does.
-          page_rows: at most so many rows a page; default: 4 MiB. The server looks at all keys of
+          page_rows: the most rows of a page; default: 4 MiB. The server looks at all keys of
             the partition for each page, so small pages are slow.
           timeout: of each page, in seconds.
         """

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import tempfile
-from typing import Any, Mapping, Optional, Sequence, Union
+from typing import Any, Mapping, Optional, Union
 
 from pawl import _abi, errors
 
@@ -122,6 +122,3 @@ def _absolute(job: Mapping[str, Any]) -> dict[str, Any]:
                 for name, value in made[part].items()
             }
     return made
-
-
-__all__: Sequence[str] = ("Result", "train")

@@ -41,7 +41,7 @@ class Watchdog:
         self._set_at = now
 
     def pause(self) -> None:
-        """What follows may take any time, such as waiting for other ranks."""
+        """Stops the timer while the program waits for other ranks."""
         if self._set_at is not None:
             faulthandler.cancel_dump_traceback_later()
             self._set_at = None

@@ -1,10 +1,10 @@
-"""What a worker process leaves for the one that is started in its place."""
+"""Files that a worker process leaves for its successor."""
 
 from __future__ import annotations
 
 import json
 import os
-from typing import Any, Optional, Sequence
+from typing import Any, Optional
 
 from pawl import errors
 
@@ -62,6 +62,3 @@ class WorkerFolder:
         with open(path + ".new", "w", encoding="utf-8") as file:
             json.dump(content, file)
         os.replace(path + ".new", path)
-
-
-__all__: Sequence[str] = ("WorkerFolder",)

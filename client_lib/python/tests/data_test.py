@@ -110,7 +110,7 @@ class SourceTest(unittest.TestCase):
         self.assertEqual(list(stream.batches(0, 1, 0)), [1, 2])
 
 
-# What the first version gave.
+# The order of the first version.
 ORDER_OF_SEED_1 = [4, 6, 5, 9, 2, 8, 3, 1, 0, 7]
 
 

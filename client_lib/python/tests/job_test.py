@@ -46,7 +46,7 @@ class FakeClient:
 
 
 class FakeSession:
-    """Of a rank."""
+    """The step of a rank."""
 
     def close(self):
         pass

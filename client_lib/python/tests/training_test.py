@@ -61,7 +61,7 @@ class Run:
         return self.metrics()["digest"]
 
     def metrics(self) -> dict:
-        """What the job has left behind."""
+        """Returns the files that the job has left."""
         with open(os.path.join(self.out, "metrics.json"), encoding="utf-8") as file:
             return json.load(file)
 
@@ -131,7 +131,7 @@ class Run:
         raise AssertionError("there is no %s" % node)
 
     def parameters(self) -> dict:
-        """What the program wrote at its end."""
+        """Returns the program's last output."""
         with np.load(self.result) as archive:
             return dict(archive)
 

@@ -308,7 +308,7 @@ def names_of_results(tables: Iterable[Any]) -> list[list[str]]:
 
 
 class _Collection(LookupModule):
-    """What both collections share: lookups of the features of a KeyedJaggedTensor."""
+    """The part that both collections share: lookups of the features of a KeyedJaggedTensor."""
 
     def __init__(
         self,

@@ -46,7 +46,7 @@ _MODEL_FILE = "model.json"
 _DENSE_FILE = "dense.safetensors"
 _FORMAT = "pawl-torch-model"
 _VERSION = 1
-# What `pawlctl export` writes.
+# Files of `pawlctl export`.
 _CHECKPOINT_FORMAT = "pawl-model"
 
 
@@ -96,18 +96,18 @@ class _KeyIndex(torch.nn.Module):
             return self.weight, places, count + 1
         # The rows of this batch only: the table may be large.
         used, inverse = torch.unique(places, return_inverse=True)
-        strangers, of_strangers = torch.unique(keys[unknown], return_inverse=True)
+        unknown_keys, of_unknown = torch.unique(keys[unknown], return_inverse=True)
         initializer, name, seed = self._initial
         drawn = initial_values.initial_rows(
             initializer,
             name,
             seed,
-            strangers.cpu().numpy().view(np.uint64),
+            unknown_keys.cpu().numpy().view(np.uint64),
             self.weight.shape[1],
         )
         first = len(used)
-        inverse[unknown] = first + of_strangers
-        inverse[places == count + 1] = first + len(strangers)
+        inverse[unknown] = first + of_unknown
+        inverse[places == count + 1] = first + len(unknown_keys)
         rows = torch.cat(
             [
                 self.weight[used],
@@ -115,7 +115,7 @@ class _KeyIndex(torch.nn.Module):
                 self.weight[count + 1 :],
             ]
         )
-        return rows, inverse, first + len(strangers)
+        return rows, inverse, first + len(unknown_keys)
 
 
 class Embedding(torch.nn.Embedding, _KeyIndex):  # type: ignore[misc]
@@ -170,7 +170,7 @@ class EmbeddingBag(torch.nn.EmbeddingBag, _KeyIndex):  # type: ignore[misc]
 
 
 class _Collection(torch.nn.Module):
-    """What both collections share."""
+    """The part that both collections share."""
 
     def __init__(self, configs: list[Any], tables: list["_Table"]):
         super().__init__()
@@ -271,7 +271,7 @@ class _Table:
 
 @dataclasses.dataclass
 class Exported:
-    """What load_export has read.
+    """An export that load_export has read.
 
     Args:
       modules: by their paths in the model: ordinary modules in place of those of pawl.torch.

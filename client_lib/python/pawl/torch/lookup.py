@@ -278,7 +278,7 @@ class LookupModule(torch.nn.Module):
 
     @not_compiled
     def prefetch(self, inputs: Any, session: Session, step: int) -> Fetch:
-        """What forward will need for these inputs, by a rank for a later step; pull it."""
+        """Returns the pull that forward needs for these inputs, by a rank for a later step."""
         inputs = inputs if isinstance(inputs, tuple) else (inputs,)
         fetch = Fetch(self.wanted(*inputs), self.client())
         # A rank does not go back to earlier steps, and may have left this process.

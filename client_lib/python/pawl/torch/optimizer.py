@@ -172,7 +172,7 @@ class _Coming:
     pull: Future[Any]
     values: np.ndarray
 
-    def is_good(self) -> bool:
+    def is_valid(self) -> bool:
         """False: the rank has left this process, which ends its calls."""
         return self.session.is_open
 
@@ -266,8 +266,8 @@ class _Dense:
         return [TensorsPart([table for table, _ in found], copy, element_type)]
 
     def to_pull(self, step: int) -> Optional[tuple[CallPart, np.ndarray]]:
-        """What to pull for a step; None: it is here or on its way. See on_pull."""
-        if self._coming is not None and self._coming.step == step and self._coming.is_good():
+        """Returns the pull of a step; None: it has arrived or is on its way. See on_pull."""
+        if self._coming is not None and self._coming.step == step and self._coming.is_valid():
             return None
         if self.tables:
             values = np.empty(sum(table.size for table in self.tables), np.float32)
@@ -293,9 +293,9 @@ class _Dense:
         assert self._coming is not None
         return self._coming.pull
 
-    def is_here(self, step: int) -> bool:
+    def has_arrived(self, step: int) -> bool:
         """After start's call: False if the rank that pulled has left the process meanwhile."""
-        return self._step == step or self._coming is not None and self._coming.is_good()
+        return self._step == step or self._coming is not None and self._coming.is_valid()
 
     def load(self, step: int) -> None:
         """Puts the step's parameters into the model: a rank's kept state may have replaced them."""
@@ -475,11 +475,11 @@ class Optimizer(torch.optim.Optimizer):
         return rank.session.pull([pull_item(table, [0])], step=rank.step)
 
     def is_ready(self, job: job_module.Job, rank: Rank) -> bool:
-        """Whether the parameters are here, or rank 0 has set them, where a pull does not wait."""
+        """Whether the parameters have arrived, or rank 0 has set them if a pull does not wait."""
         if self._dense is None:
             return True
         if rank.step > 0:
-            return self._dense.is_here(rank.step)
+            return self._dense.has_arrived(rank.step)
         return rank.number == 0 or job.mode == "SYNC" or self._dense.is_assigned()
 
     def begin(self, job: job_module.Job, rank: Rank) -> None:
