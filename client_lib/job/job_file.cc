@@ -213,7 +213,9 @@ absl::Status ApplyOverride(Job& job, absl::string_view override_text) {
 uint32_t DefaultPartitions(const Job& job) {
   if (job.batch_size() == 0) return kMaxDefaultPartitions;
   const uint32_t share = job.batch_size() / job.logical_workers();
-  return std::clamp(std::bit_floor(share / 16), kMinDefaultPartitions, kMaxDefaultPartitions);
+  const uint32_t least =
+      job.batch_size() >= kLargeBatch ? kMinPartitionsOfLargeBatches : kMinDefaultPartitions;
+  return std::clamp(std::bit_floor(share / 16), least, kMaxDefaultPartitions);
 }
 
 void FillDefaults(Job& job, uint32_t workers) {

@@ -21,8 +21,11 @@ namespace pawl {
 // A longer file is refused.
 inline constexpr size_t kMaxJobFileBytes = 1 << 20;
 // The bounds of what `partitions: 0` means; see DefaultPartitions.
-inline constexpr uint32_t kMinDefaultPartitions = 64;
+inline constexpr uint32_t kMinDefaultPartitions = 16;
 inline constexpr uint32_t kMaxDefaultPartitions = 256;
+// The lower bound for batches of at least kLargeBatch samples: many servers may share their work.
+inline constexpr uint32_t kMinPartitionsOfLargeBatches = 64;
+inline constexpr uint32_t kLargeBatch = 2048;
 
 // Parses `text`. INVALID_ARGUMENT with a line "name:line:column: reason" for each mistake.
 absl::StatusOr<Job> ParseJob(absl::string_view text, const std::string& name);

@@ -199,9 +199,12 @@ TEST(JobFileTest, NumberOfPartitionsFollowsTheShareOfABatch) {
     return job.partitions();
   };
   EXPECT_EQ(partitions(0, 1), 256u) << "a job without training data";
-  EXPECT_EQ(partitions(512, 1), 64u);
+  EXPECT_EQ(partitions(512, 4), 16u);
+  EXPECT_EQ(partitions(512, 1), 32u);
   EXPECT_EQ(partitions(8192, 4), 128u);
   EXPECT_EQ(partitions(8191, 4), 64u);
+  EXPECT_EQ(partitions(2047, 32), 16u);
+  EXPECT_EQ(partitions(2048, 32), 64u) << "many servers may share the work";
   EXPECT_EQ(partitions(8192, 1), 256u);
   EXPECT_EQ(partitions(1u << 31, 1), 256u);
 }
