@@ -212,12 +212,23 @@ absl::Status ReadPullResult(WireDecoder& decoder, PullResultView* result) {
   return absl::OkStatus();
 }
 
+// How often a field occurs, as far as the message is well-formed.
+size_t CountFields(const ByteView& message, uint32_t field_tag) {
+  size_t count = 0;
+  uint32_t tag;
+  WireDecoder decoder(message);
+  while (!decoder.done() && decoder.ReadTag(&tag) && decoder.SkipField(tag))
+    count += tag == field_tag;
+  return count;
+}
+
 // Reads the repeated message field `segments_tag` and, unless `header` is null, the header.
 template <typename Segment>
 absl::Status ReadMessage(const ByteView& message, absl::string_view name, uint32_t segments_tag,
                          absl::Status (*read_segment)(WireDecoder&, Segment*),
                          RequestHeader* header, std::vector<Segment>* segments) {
   PAWL_RETURN_IF_ERROR(CheckSize(message, name));
+  segments->reserve(std::min(CountFields(message, segments_tag), kMaxSegmentsInMessage));
   WireDecoder decoder(message);
   while (!decoder.done()) {
     uint32_t tag;
@@ -241,19 +252,24 @@ absl::Status ReadMessage(const ByteView& message, absl::string_view name, uint32
 
 }  // namespace
 
-OutgoingMessage EncodePushRequest(const RequestHeader& header,
-                                  absl::Span<const SegmentView> segments,
-                                  std::shared_ptr<const void> owner) {
+PushRequestField::PushRequestField(const RequestHeader& header,
+                                   absl::Span<const SegmentView> segments)
+    : header_(header), segments_(segments) {
   const size_t header_size = header.ByteSizeLong();
-  size_t own_bytes = kMaxOwnBytesInSegment + header_size;
+  size_ = 1 + VarintSize(header_size) + header_size;
+  own_bytes_ = kMaxOwnBytesInSegment + header_size;
   for (const SegmentView& segment : segments) {
-    own_bytes += kMaxOwnBytesInSegment + CopiedBytes(segment.keys) + CopiedBytes(segment.values) +
-                 CopiedBytes(segment.slots);
+    const size_t segment_size = PushSegmentSize(segment);
+    size_ += 1 + VarintSize(segment_size) + segment_size;
+    own_bytes_ += kMaxOwnBytesInSegment + CopiedBytes(segment.keys) + CopiedBytes(segment.values) +
+                  CopiedBytes(segment.slots);
   }
-  WireEncoder encoder(own_bytes, std::move(owner));
-  encoder.PutLength(kHeader, header_size);
-  encoder.PutMessage(header);
-  for (const SegmentView& segment : segments) {
+}
+
+void PushRequestField::Put(WireEncoder& encoder) const {
+  encoder.PutLength(kHeader, header_.ByteSizeLong());
+  encoder.PutMessage(header_);
+  for (const SegmentView& segment : segments_) {
     encoder.PutLength(kSegments, PushSegmentSize(segment));
     encoder.PutVarintField(kPushTable, segment.table);
     encoder.PutVarintField(kPushPartition, segment.partition);
@@ -265,6 +281,14 @@ OutgoingMessage EncodePushRequest(const RequestHeader& header,
     encoder.PutVarintField(kPushEffect, segment.effect);
     encoder.PutBytesField(kPushSlots, segment.slots);
   }
+}
+
+OutgoingMessage EncodePushRequest(const RequestHeader& header,
+                                  absl::Span<const SegmentView> segments,
+                                  std::shared_ptr<const void> owner) {
+  const PushRequestField push(header, segments);
+  WireEncoder encoder(push.own_bytes(), std::move(owner));
+  push.Put(encoder);
   return std::move(encoder).Finish();
 }
 

@@ -16,6 +16,8 @@
 
 namespace pawl {
 
+class WireEncoder;
+
 // Limits of the decoders, which answer INVALID_ARGUMENT beyond them.
 inline constexpr size_t kMaxMessageBytes = 64u << 20;
 inline constexpr size_t kMaxSegmentsInMessage = 16384;
@@ -77,6 +79,29 @@ OutgoingMessage EncodePullResponse(absl::Span<const PullResultView> results,
                                    std::shared_ptr<const void> owner = nullptr);
 OutgoingMessage EncodeScanResponse(const ScanResponseView& page,
                                    std::shared_ptr<const void> owner = nullptr);
+// Encodes a PushRequest as a field of another message.
+//
+//   WireEncoder encoder(own + push.own_bytes(), owner);
+//   encoder.PutLength(field, push.size());
+//   push.Put(encoder);
+//
+// The arguments outlive it.
+class PushRequestField {
+ public:
+  PushRequestField(const RequestHeader& header, absl::Span<const SegmentView> segments);
+
+  size_t size() const { return size_; }
+  // The bound of what Put writes to the encoder's own memory.
+  size_t own_bytes() const { return own_bytes_; }
+  void Put(WireEncoder& encoder) const;
+
+ private:
+  const RequestHeader& header_;
+  const absl::Span<const SegmentView> segments_;
+  size_t size_;
+  size_t own_bytes_;
+};
+
 // Encodes any small message (PushResponse, EndStepRequest, ...) with protobuf.
 OutgoingMessage EncodeSmall(const google::protobuf::MessageLite& message);
 

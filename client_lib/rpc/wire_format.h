@@ -60,11 +60,14 @@ inline size_t CopiedBytes(const ByteView& bytes) {
 class WireEncoder {
  public:
   // `own_bytes` bounds the total size of what the Put functions and small Bytes write.
-  WireEncoder(size_t own_bytes, std::shared_ptr<const void> owner)
-      : owned_(std::make_shared<Owned>()) {
-    owned_->memory.reset(new char[own_bytes]);
-    owned_->borrowed = std::move(owner);
-    begin_ = end_ = owned_->memory.get();
+  WireEncoder(size_t own_bytes, std::shared_ptr<const void> owner) {
+    auto memory = std::make_shared_for_overwrite<char[]>(own_bytes);
+    begin_ = end_ = memory.get();
+    if (owner == nullptr) {
+      owner_ = std::move(memory);
+    } else {
+      owner_ = std::make_shared<const Owned>(std::move(memory), std::move(owner));
+    }
   }
 
   void PutVarint(uint64_t value) {
@@ -103,21 +106,19 @@ class WireEncoder {
 
   OutgoingMessage Finish() && {
     Flush();
-    return OutgoingMessage{std::move(bytes_), std::move(owned_)};
+    return OutgoingMessage{std::move(bytes_), std::move(owner_)};
   }
 
  private:
-  struct Owned {
-    std::unique_ptr<char[]> memory;
-    std::shared_ptr<const void> borrowed;
-  };
+  // The encoder's memory and the owner of what it refers to.
+  using Owned = std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>;
 
   void Flush() {
     bytes_.Append(begin_, end_ - begin_);
     begin_ = end_;
   }
 
-  std::shared_ptr<Owned> owned_;
+  std::shared_ptr<const void> owner_;
   // Bytes written since the last flush to bytes_.
   char* begin_;
   char* end_;

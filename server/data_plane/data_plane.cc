@@ -351,11 +351,11 @@ void DataPlane::Record(Replica& replica, ChangeView& change, const ChangeMemory&
   }
   if (memory.reservation != nullptr)
     entry.owner = ByteReservation::Owner(std::move(entry.owner), memory.reservation);
-  if (log_ != nullptr)
-    log_->Append(replica.index, change.index, change.term, entry.bytes, entry.owner);
-  if (has_followers) {
-    replica.SendToFollowers(
-        {replica.index, change.index, std::move(entry.bytes), std::move(entry.owner)});
+  if (has_followers)
+    replica.SendToFollowers({replica.index, change.index, entry.bytes, entry.owner});
+  if (log_ != nullptr) {
+    log_->Append(replica.index, change.index, change.term, std::move(entry.bytes),
+                 std::move(entry.owner));
   }
 }
 

@@ -97,7 +97,7 @@ class DurableLog {
   // Queues a serialized LogEntry with that index and term; does not wait for the disk. The caller
   // calls WriteQueued soon, without locks, so that a message's entries are written together.
   // REQUIRES: `index` follows the last one.
-  virtual void Append(uint32_t partition, uint64_t index, uint64_t term, const ByteView& entry,
+  virtual void Append(uint32_t partition, uint64_t index, uint64_t term, ByteView entry,
                       std::shared_ptr<const void> owner) = 0;
 
   // Starts to write what is queued. Does not wait for the disk.

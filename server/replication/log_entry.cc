@@ -1,12 +1,13 @@
 #include "server/replication/log_entry.h"
 
-#include <string>
+#include <cstddef>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/rpc/wire_format.h"
+#include "google/protobuf/arena.h"
 
 namespace pawl {
 namespace {
@@ -17,15 +18,16 @@ enum ReplicateField : uint32_t { kHeader = 1, kEntries = 2, kAsksPosition = 3 };
 
 // The most bytes of an entry's tags, lengths and numbers.
 constexpr size_t kMaxOwnBytes = 64;
+// More than an EndStepRequest of one partition takes in memory.
+constexpr size_t kStackBytes = 1024;
 
 absl::Status Malformed(absl::string_view what) {
   return absl::InvalidArgumentError(
       absl::StrCat(what, " is malformed; see proto/replication.proto"));
 }
 
-// Without job and epoch.
-RequestHeader HeaderOf(const Sender& sender) {
-  RequestHeader header;
+// Sets all but job and epoch.
+void SetSender(const Sender& sender, RequestHeader& header) {
   header.set_incarnation(sender.incarnation);
   if (sender.kind == Sender::Kind::kLogicalWorker) {
     header.set_logical_worker(sender.number);
@@ -33,51 +35,23 @@ RequestHeader HeaderOf(const Sender& sender) {
   } else {
     header.set_client(sender.number);
   }
-  return header;
 }
 
-// Serializes the changes other than pushes.
-std::string SmallChange(const ChangeView& change) {
-  switch (change.kind) {
-    case ChangeView::Kind::kPush:
-      break;
-    case ChangeView::Kind::kEndStep: {
-      EndStepRequest message;
-      *message.mutable_header() = HeaderOf(change.sender);
-      message.add_partitions(change.partition);
-      if (change.segments.has_value()) message.add_segments(*change.segments);
-      if (change.close_scale.has_value()) {
-        message.set_phase(EndStepRequest::CLOSE);
-        message.set_scale(*change.close_scale);
-      }
-      return message.SerializeAsString();
-    }
-    case ChangeView::Kind::kTakeOver: {
-      TakeOverRequest message;
-      *message.mutable_header() = HeaderOf(change.sender);
-      message.add_partitions(change.partition);
-      return message.SerializeAsString();
-    }
-    case ChangeView::Kind::kTableCreated: {
-      TableCreated message;
-      *message.mutable_table() = change.table;
-      return message.SerializeAsString();
-    }
-    case ChangeView::Kind::kBestKept: {
-      BestKept message;
-      message.set_step(change.step);
-      return message.SerializeAsString();
-    }
-    case ChangeView::Kind::kBestRestored:
-      break;
-    case ChangeView::Kind::kReleased: {
-      LogicalWorkerReleased message;
-      message.set_logical_worker(change.sender.number);
-      message.set_incarnation(change.sender.incarnation);
-      return message.SerializeAsString();
-    }
-  }
-  return std::string();
+// The fields of a LogEntry beside the change.
+void PutPlace(const ChangeView& change, WireEncoder& encoder) {
+  encoder.PutVarintField(kIndex, change.index);
+  encoder.PutVarintField(kPartition, change.partition);
+  if (change.term != 0) encoder.PutVarintField(kTerm, change.term);
+}
+
+OutgoingMessage EncodeWith(const ChangeView& change, const google::protobuf::MessageLite& message) {
+  const size_t size = message.ByteSizeLong();
+  WireEncoder encoder(kMaxOwnBytes + size, /*owner=*/nullptr);
+  PutPlace(change, encoder);
+  // An empty change must be present too.
+  encoder.PutLength(static_cast<uint32_t>(change.kind), size);
+  encoder.PutMessage(message);
+  return std::move(encoder).Finish();
 }
 
 absl::Status ReadPositionsAsked(const ByteView& packed, std::vector<uint32_t>& partitions) {
@@ -172,25 +146,60 @@ Sender SenderOf(const RequestHeader& header) {
 }
 
 OutgoingMessage EncodeLogEntry(const ChangeView& change, std::shared_ptr<const void> owner) {
-  OutgoingMessage body;
-  if (change.kind == ChangeView::Kind::kPush) {
-    body = EncodePushRequest(HeaderOf(change.sender), {&change.segment, 1}, std::move(owner));
-  } else {
-    auto bytes = std::make_shared<std::string>(SmallChange(change));
-    body.bytes.Append(bytes->data(), bytes->size());
-    body.owner = std::move(bytes);
+  switch (change.kind) {
+    case ChangeView::Kind::kPush: {
+      RequestHeader header;
+      SetSender(change.sender, header);
+      const PushRequestField push(header, {&change.segment, 1});
+      WireEncoder encoder(kMaxOwnBytes + push.own_bytes(), std::move(owner));
+      PutPlace(change, encoder);
+      encoder.PutLength(static_cast<uint32_t>(change.kind), push.size());
+      push.Put(encoder);
+      return std::move(encoder).Finish();
+    }
+    case ChangeView::Kind::kEndStep: {
+      // The end of a step makes an entry in every partition, so the message lies on the stack.
+      alignas(std::max_align_t) char block[kStackBytes];
+      google::protobuf::ArenaOptions options;
+      options.initial_block = block;
+      options.initial_block_size = sizeof(block);
+      google::protobuf::Arena arena(options);
+      auto& message = *google::protobuf::Arena::CreateMessage<EndStepRequest>(&arena);
+      SetSender(change.sender, *message.mutable_header());
+      message.add_partitions(change.partition);
+      if (change.segments.has_value()) message.add_segments(*change.segments);
+      if (change.close_scale.has_value()) {
+        message.set_phase(EndStepRequest::CLOSE);
+        message.set_scale(*change.close_scale);
+      }
+      return EncodeWith(change, message);
+    }
+    case ChangeView::Kind::kTakeOver: {
+      TakeOverRequest message;
+      SetSender(change.sender, *message.mutable_header());
+      message.add_partitions(change.partition);
+      return EncodeWith(change, message);
+    }
+    case ChangeView::Kind::kTableCreated: {
+      TableCreated message;
+      *message.mutable_table() = change.table;
+      return EncodeWith(change, message);
+    }
+    case ChangeView::Kind::kBestKept: {
+      BestKept message;
+      message.set_step(change.step);
+      return EncodeWith(change, message);
+    }
+    case ChangeView::Kind::kBestRestored:
+      break;
+    case ChangeView::Kind::kReleased: {
+      LogicalWorkerReleased message;
+      message.set_logical_worker(change.sender.number);
+      message.set_incarnation(change.sender.incarnation);
+      return EncodeWith(change, message);
+    }
   }
-  WireEncoder encoder(kMaxOwnBytes + CopiedBytes(body.bytes), std::move(body.owner));
-  encoder.PutVarintField(kIndex, change.index);
-  encoder.PutVarintField(kPartition, change.partition);
-  if (change.term != 0) encoder.PutVarintField(kTerm, change.term);
-  // An empty change must be present too.
-  if (body.bytes.empty()) {
-    encoder.PutLength(static_cast<uint32_t>(change.kind), 0);
-  } else {
-    encoder.PutBytesField(static_cast<uint32_t>(change.kind), body.bytes);
-  }
-  return std::move(encoder).Finish();
+  return EncodeWith(change, BestRestored());
 }
 
 absl::StatusOr<ChangeView> DecodeLogEntry(const ByteView& bytes) {

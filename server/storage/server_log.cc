@@ -281,7 +281,7 @@ absl::Status ServerLog::AwaitDurable(uint32_t partition, uint64_t index) const {
                    log_ == nullptr ? "" : absl::StrCat(": ", log_->status().message())));
 }
 
-void ServerLog::Append(uint32_t partition, uint64_t index, uint64_t term, const ByteView& entry,
+void ServerLog::Append(uint32_t partition, uint64_t index, uint64_t term, ByteView entry,
                        std::shared_ptr<const void> owner) {
   MutexLock lock(mu_);
   if (log_ == nullptr) return;
@@ -289,7 +289,7 @@ void ServerLog::Append(uint32_t partition, uint64_t index, uint64_t term, const 
   if (index != state.last + 1) std::abort();
   state.last = index;
   state.retained_until.reset();
-  log_->Append(partition, index, term, entry, std::move(owner));
+  log_->Append(partition, index, term, std::move(entry), std::move(owner));
 }
 
 void ServerLog::WriteQueued() {

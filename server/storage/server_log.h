@@ -107,7 +107,7 @@ class ServerLog final : public DurableLog {
   // DurableLog.
   uint64_t DurableIndex(uint32_t partition) const override;
   absl::Status AwaitDurable(uint32_t partition, uint64_t index) const override;
-  void Append(uint32_t partition, uint64_t index, uint64_t term, const ByteView& entry,
+  void Append(uint32_t partition, uint64_t index, uint64_t term, ByteView entry,
               std::shared_ptr<const void> owner) override;
   void WriteQueued() override;
   absl::StatusOr<std::unique_ptr<StoredSnapshot>> StoreSnapshot(uint32_t partition,

@@ -112,7 +112,7 @@ absl::Status SimulatedLog::AwaitDurable(uint32_t partition, uint64_t index) cons
              : absl::UnavailableError("the disk has not written it yet");
 }
 
-void SimulatedLog::Append(uint32_t partition, uint64_t index, uint64_t term, const ByteView& entry,
+void SimulatedLog::Append(uint32_t partition, uint64_t index, uint64_t term, ByteView entry,
                           std::shared_ptr<const void>) {
   if (!started_) return;
   PartitionState& state = states_[partition];

@@ -59,7 +59,7 @@ class SimulatedLog final : public DurableLog {
   void Stop() override {}
 
   absl::Status CheckRoom(uint64_t) const override;
-  void Append(uint32_t partition, uint64_t index, uint64_t term, const ByteView& entry,
+  void Append(uint32_t partition, uint64_t index, uint64_t term, ByteView entry,
               std::shared_ptr<const void> owner) override;
   void WriteQueued() override { only_queued_ = false; }
   uint64_t DurableIndex(uint32_t partition) const override;

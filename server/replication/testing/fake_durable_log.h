@@ -52,8 +52,7 @@ class FakeDurableLog final : public DurableLog {
   absl::Status AwaitDurable(uint32_t, uint64_t index) const override {
     return durable >= index ? absl::OkStatus() : absl::UnavailableError("not durable yet");
   }
-  void Append(uint32_t, uint64_t, uint64_t, const ByteView& entry,
-              std::shared_ptr<const void>) override {
+  void Append(uint32_t, uint64_t, uint64_t, ByteView entry, std::shared_ptr<const void>) override {
     std::string bytes(entry.size(), '\0');
     entry.CopyTo(bytes.data());
     {

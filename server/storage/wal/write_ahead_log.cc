@@ -53,14 +53,15 @@ WriteAheadLog::~WriteAheadLog() {
   thread_.join();
 }
 
-void WriteAheadLog::Append(uint32_t partition, uint64_t index, uint64_t term,
-                           const ByteView& payload, std::shared_ptr<const void> owner) {
+void WriteAheadLog::Append(uint32_t partition, uint64_t index, uint64_t term, ByteView payload,
+                           std::shared_ptr<const void> owner) {
   if (payload.size() > kMaxRecordPayloadBytes) std::abort();
   MutexLock lock(mu_);
   const auto [last, is_new] = last_index_.try_emplace(partition, index);
   if (!is_new && index <= last->second) std::abort();
   last->second = index;
-  Enqueue({RecordType::kData, partition, index, term, payload, std::move(owner), std::nullopt, 0});
+  Enqueue({RecordType::kData, partition, index, term, std::move(payload), std::move(owner),
+           std::nullopt, 0});
 }
 
 bool WriteAheadLog::HasRoom(uint64_t payload_bytes) const {

@@ -85,7 +85,7 @@ class WriteAheadLog {
   // becomes the order of the log, and for changes that are already applied. REQUIRES: a partition's
   // indices grow by one, or start anywhere after its snapshot at index - 1 was committed. After a
   // reset they continue from its index.
-  void Append(uint32_t partition, uint64_t index, uint64_t term, const ByteView& payload,
+  void Append(uint32_t partition, uint64_t index, uint64_t term, ByteView payload,
               std::shared_ptr<const void> owner);
 
   // Starts to write the queued records, as one group if they fit. Until then they stay queued, so
