@@ -52,7 +52,7 @@ void Scrubber::Run() {
     }
     for (const SegmentUse& use : log_.Segments()) {
       const absl::Status status = Check(use.bytes, [&] {
-        return ReadClosedSegment(env, options_.log_folder, job_id, use.segment, use.bytes).status();
+        return VerifyClosedSegment(env, options_.log_folder, job_id, use.segment, use.bytes);
       });
       if (!status.ok()) events_.segment_damaged(use.segment, status);
       if (!Sleep(std::chrono::nanoseconds::zero())) return;

@@ -51,6 +51,12 @@ absl::StatusOr<SegmentHeader> ReadSegmentHeader(Env& env, const std::string& log
 absl::StatusOr<LogSegment> ReadClosedSegment(Env& env, const std::string& log_folder,
                                              uint64_t job_id, uint64_t segment, uint64_t bytes);
 
+// The same checks, without the contents: holds only a piece of the file in memory.
+inline constexpr size_t kVerifyPieceBytes = size_t{256} << 10;
+absl::Status VerifyClosedSegment(Env& env, const std::string& log_folder, uint64_t job_id,
+                                 uint64_t segment, uint64_t bytes,
+                                 size_t piece_bytes = kVerifyPieceBytes);
+
 // The valid inputs of a partition, in order: those that no reset in the segment voids, up to
 // `last_index` (SegmentUse).
 std::vector<LogRecord> LiveRecords(const LogSegment& segment, uint32_t partition,

@@ -225,6 +225,32 @@ TEST_F(LogReaderTest, ClosedSegmentMustBeWhole) {
   }
 }
 
+// A piece holds a record's header but not its payload.
+TEST_F(LogReaderTest, VerifyingPieceByPieceFindsWhatReadingFinds) {
+  ASSERT_TRUE(Write({Data(0, 1, "one"), Data(5, 1, std::string(200, 'p')), Data(0, 2, "")}).ok());
+  ASSERT_TRUE(Write({Data(0, 3, "three")}).ok());
+  const uint64_t bytes = writer_->settled().offset;
+  const std::string contents = env_.Contents(kSegment1);
+  const auto expect_same = [&](const std::string& file, const std::string& what) {
+    env_.SetContents(kSegment1, file);
+    const absl::Status read = ReadClosedSegment(env_, "/log", kJobId, 1, bytes).status();
+    for (const size_t piece : {kRecordHeaderBytes, size_t{100}, kVerifyPieceBytes}) {
+      EXPECT_EQ(VerifyClosedSegment(env_, "/log", kJobId, 1, bytes, piece), read)
+          << what << ", pieces of " << piece << " bytes";
+    }
+  };
+  expect_same(contents, "whole");
+  EXPECT_TRUE(VerifyClosedSegment(env_, "/log", kJobId, 1, bytes).ok());
+  expect_same(contents + "rubbish", "later bytes");
+  for (size_t i = 0; i < bytes; ++i) {
+    std::string flipped = contents;
+    flipped[i] ^= 0x40;
+    expect_same(flipped, absl::StrCat("flip at ", i));
+    expect_same(contents.substr(0, i), absl::StrCat("end at ", i));
+  }
+  EXPECT_TRUE(absl::IsNotFound(VerifyClosedSegment(env_, "/log", kJobId, 2, bytes)));
+}
+
 TEST_F(LogReaderTest, SegmentOfAnotherJobOrPlaceIsRefused) {
   ASSERT_TRUE(Write({Data(0, 1, "one")}).ok());
   const absl::Status status = ReadLastSegment(env_, "/log", 78, 1).status();
