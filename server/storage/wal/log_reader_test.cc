@@ -96,6 +96,29 @@ TEST_F(LogReaderTest, FragmentedRecordsAreReadBack) {
   EXPECT_EQ(marked.records.back().type, RecordType::kSettled);
 }
 
+TEST_F(LogReaderTest, RecordsOfAllSizesAreReadBack) {
+  std::vector<QueuedRecord> group;
+  for (const size_t size : {0, 1, 511, 512, 513, 3, 70'000, 0, 2})
+    group.push_back(
+        Data(3, group.size() + 1, std::string(size, static_cast<char>('a' + size % 26))));
+  // The second group is in the open segment and is smaller than the first.
+  ASSERT_TRUE(Write(group).ok());
+  ASSERT_TRUE(Write({Data(3, 10, "x"), Data(3, 11, std::string(600, 'y')), Data(3, 12, "z")}).ok());
+  const LogSegment segment = ReadLast().value();
+  EXPECT_EQ(segment.torn_bytes, 0u);
+  std::vector<std::string> payloads;
+  for (const LogRecord& record : segment.records) {
+    if (record.type == RecordType::kData) payloads.emplace_back(record.payload);
+  }
+  std::vector<std::string> expected;
+  for (const QueuedRecord& record : group) {
+    expected.emplace_back(record.payload.size(), '\0');
+    record.payload.CopyTo(expected.back().data());
+  }
+  expected.insert(expected.end(), {"x", std::string(600, 'y'), "z"});
+  EXPECT_EQ(payloads, expected);
+}
+
 TEST_F(LogReaderTest, TruncationLeavesTheWholeRecordsBeforeIt) {
   for (uint64_t i = 1; i <= 5; ++i) ASSERT_TRUE(Write({Data(0, i, std::string(i, 'x'))}).ok());
   const std::string contents = env_.Contents(kSegment1);

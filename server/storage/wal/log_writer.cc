@@ -12,6 +12,15 @@
 namespace pawl {
 namespace {
 
+// Up to this size a payload is copied behind its header: a call that writes many small records then
+// has one fragment instead of thousands.
+constexpr size_t kMaxCopiedBytes = 512;
+
+// How many bytes of a payload are copied.
+size_t CopiedBytes(const ByteView& payload) {
+  return payload.size() <= kMaxCopiedBytes ? payload.size() : 0;
+}
+
 uint32_t Crc32cOf(const ByteView& bytes) {
   uint32_t crc = 0;
   for (const ByteView::Fragment& fragment : bytes.fragments())
@@ -48,8 +57,17 @@ absl::Status LogWriter::WriteGroup(absl::Span<QueuedRecord> records) {
 
 uint64_t LogWriter::Encode(absl::Span<QueuedRecord> records, uint64_t segment, uint64_t offset,
                            uint64_t settled) {
-  headers_.resize(records.size() * kRecordHeaderBytes);
-  char* header = headers_.data();
+  size_t copied_bytes = 0;
+  for (const QueuedRecord& record : records)
+    copied_bytes += kRecordHeaderBytes + CopiedBytes(record.payload);
+  // Only grows: what it holds is written over.
+  if (copied_.size() < copied_bytes) copied_.resize(copied_bytes);
+  const char* begin = copied_.data();
+  char* end = copied_.data();
+  const auto flush = [&] {
+    if (end > begin) fragments_.emplace_back(begin, end - begin);
+    begin = end;
+  };
   for (QueuedRecord& record : records) {
     if (!record.payload_crc.has_value()) record.payload_crc = Crc32cOf(record.payload);
     record.offset = offset;
@@ -57,13 +75,19 @@ uint64_t LogWriter::Encode(absl::Span<QueuedRecord> records, uint64_t segment, u
                        {record.type, record.partition, record.index, record.term,
                         static_cast<uint32_t>(record.payload.size()), *record.payload_crc,
                         static_cast<uint32_t>(settled)},
-                       header);
-    fragments_.emplace_back(header, kRecordHeaderBytes);
-    header += kRecordHeaderBytes;
-    fragments_.insert(fragments_.end(), record.payload.fragments().begin(),
-                      record.payload.fragments().end());
+                       end);
+    end += kRecordHeaderBytes;
+    if (CopiedBytes(record.payload) > 0) {
+      record.payload.CopyTo(end);
+      end += record.payload.size();
+    } else {
+      flush();
+      fragments_.insert(fragments_.end(), record.payload.fragments().begin(),
+                        record.payload.fragments().end());
+    }
     offset += kRecordHeaderBytes + record.payload.size();
   }
+  flush();
   return offset;
 }
 

@@ -101,8 +101,9 @@ class LogWriter {
   // Nothing more is appended to file_.
   bool ended_ = true;
   bool marked_ = true;
-  // Buffers of the last group, reused for their memory.
-  std::string headers_;
+  // Buffers of the last group, reused for their memory: headers and small payloads, and everything
+  // in the order of the file.
+  std::string copied_;
   std::vector<WritableFile::Fragment> fragments_;
 };
 
