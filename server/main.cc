@@ -52,7 +52,8 @@ ABSL_FLAG(
     "if the scheduler runs another job, delete the data of the previous one from --data_dir "
     "even if that job is not known to have ended; without it, the server does not start then");
 ABSL_FLAG(uint64_t, log_bytes, uint64_t{1} << 30,
-          "size of the log, which a start has to read, at which snapshots replace it");
+          "size of the log, which a start has to read, at which snapshots replace it; twice the "
+          "size of the server's partitions if that is more");
 ABSL_FLAG(
     uint64_t, scrub_bytes_per_s, uint64_t{8} << 20,
     "rate at which the log and the snapshots in --data_dir are read again in the background to "

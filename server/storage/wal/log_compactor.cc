@@ -28,7 +28,7 @@ uint64_t LogCompactor::WrittenBytes() const {
 bool LogCompactor::IsDue() const {
   uint64_t snapshots = 0;
   for (const auto& [partition, bytes] : snapshot_bytes_) snapshots += bytes;
-  return WrittenBytes() - written_at_last_round_ > std::max(log_bytes_, snapshots) / 2;
+  return WrittenBytes() - written_at_last_round_ > std::max(log_bytes_ / 2, snapshots);
 }
 
 absl::Status LogCompactor::RunRound() {

@@ -18,7 +18,8 @@ namespace pawl {
 
 // A round writes one more snapshot of every partition that needs an old segment. A round is due
 // whenever the log has grown by half of its limit, so the two snapshots kept of each partition
-// start within that limit.
+// start within that limit. The limit is `log_bytes`, or twice the size of one snapshot of each
+// partition if that is more: so compaction never writes more than the log itself.
 //
 // Not thread-safe; runs on a thread of its owner, since a round takes as long as writing its
 // snapshots.
@@ -28,9 +29,7 @@ class LogCompactor {
   // locks.
   using Hold = std::function<std::optional<HeldSnapshot>(uint32_t partition)>;
 
-  // `log_bytes`: the limit of the log, or the size of one snapshot of each partition if that is
-  // more: otherwise compaction would write more than the log itself. The other arguments outlive
-  // this.
+  // The other arguments outlive this.
   LogCompactor(WriteAheadLog& log, SnapshotStore& snapshots, uint64_t log_bytes, Hold hold);
 
   bool IsDue() const;
