@@ -183,15 +183,15 @@ void Checkpoints::Abandon() {
 
 CheckpointStatus Checkpoints::Status() const {
   CheckpointStatus status = status_;
-  if (in_progress_.has_value()) status.set_under_way_step(in_progress_->step);
+  if (in_progress_.has_value()) status.set_in_progress_step(in_progress_->step);
   return status;
 }
 
 void Checkpoints::Restore(const CheckpointStatus& stored) {
   status_ = stored;
   // The checkpoint in progress may exist or not; its step is not requested again.
-  last_asked_ = std::max(stored.under_way_step(), stored.last_step());
-  status_.clear_under_way_step();
+  last_asked_ = std::max(stored.in_progress_step(), stored.last_step());
+  status_.clear_in_progress_step();
 }
 
 }  // namespace pawl

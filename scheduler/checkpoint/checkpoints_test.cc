@@ -273,7 +273,7 @@ TEST_F(CheckpointsTest, StatusSurvivesARestart) {
   Next(checkpoints, 15);
   checkpoints.OnFailed(absl::ResourceExhaustedError("the disk is full"));
   Next(checkpoints, 25);
-  EXPECT_EQ(checkpoints.Status().under_way_step(), 30u);
+  EXPECT_EQ(checkpoints.Status().in_progress_step(), 30u);
   Checkpoints next = Make(10);
   next.Restore(checkpoints.Status());
   const CheckpointStatus status = next.Status();
@@ -282,7 +282,7 @@ TEST_F(CheckpointsTest, StatusSurvivesARestart) {
   EXPECT_EQ(status.last_folder(), "/own/a");
   EXPECT_EQ(status.failed(), 1u);
   EXPECT_NE(status.last_failure().find("the disk is full"), std::string::npos);
-  EXPECT_EQ(status.under_way_step(), 0u);
+  EXPECT_EQ(status.in_progress_step(), 0u);
   EXPECT_EQ(Next(next, 28), 0u) << "30 was asked for";
   EXPECT_EQ(Next(next, 33), 40u);
 }

@@ -36,7 +36,7 @@ TEST_F(CoordinatorCheckpointTest, ManifestListsThePartsOfAllServers) {
   SchedulerState state;
   ASSERT_TRUE(state.ParseFromString(manifest.scheduler_state()));
   EXPECT_GE(state.membership().last_incarnation(), worker_.incarnation());
-  EXPECT_EQ(Status().checkpoint().under_way_step(), 10u);
+  EXPECT_EQ(Status().checkpoint().in_progress_step(), 10u);
   written_[0].done(std::string("/c/flights-10"));
   EXPECT_EQ(Status().checkpoint().completed(), 1u);
   EXPECT_EQ(Status().checkpoint().last_step(), 10u);

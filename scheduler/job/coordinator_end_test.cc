@@ -191,7 +191,7 @@ TEST_F(EndCheckpointTest, CheckpointInProgressDoesNotDisturbIt) {
   Train("checkpoint { dir: '/c' every_steps: 10 }");
   servers_.FailNext("s:1 Checkpoint 20", absl::UnavailableError("not yet"));
   Reach(18);
-  ASSERT_EQ(Status().checkpoint().under_way_step(), 20u);
+  ASSERT_EQ(Status().checkpoint().in_progress_step(), 20u);
   FinishAll();
   ASSERT_EQ(written_.size(), 1u);
   EXPECT_TRUE(written_[0].manifest.is_final());
@@ -308,7 +308,7 @@ TEST_F(EndCheckpointTest, CallerForAnotherFolderIsRefusedAtOnce) {
   servers_.FailNext("s:1 Checkpoint 7", absl::UnavailableError("not yet"));
   const auto in_progress = Ask("/started");
   Reach(5);
-  ASSERT_EQ(Status().checkpoint().under_way_step(), 7u);
+  ASSERT_EQ(Status().checkpoint().in_progress_step(), 7u);
   const auto wanted = Ask("/wanted");
   FinishAll();
   ASSERT_EQ(written_.size(), 1u);

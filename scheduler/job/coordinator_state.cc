@@ -189,7 +189,7 @@ void Coordinator::RestoreState(const SchedulerState& stored) {
       stored.state(), stored.reason(),
       std::chrono::duration_cast<MonotonicDuration>(std::chrono::duration<double>(train_s)),
       clock_.Now());
-  // States of older versions do not have the lease; it is assumed to be unchanged.
+  // 0: unknown. The lease is then assumed to be unchanged.
   former_lease_ = stored.longest_lease_ms() == 0
                       ? options_.lease
                       : std::chrono::milliseconds(stored.longest_lease_ms());

@@ -37,15 +37,6 @@ ReplicaSet FromStored(const StoredReplicaSet& stored) {
   set.retained.assign(stored.retained().begin(), stored.retained().end());
   set.retained_since = stored.retained_since();
   set.confirm_since = stored.confirm_since();
-  if (!set.last_in_sync.empty()) return set;
-  // An older version saved last_in_sync only once all servers in sync had gone. No push was
-  // acknowledged without the servers that it saved as in sync.
-  set.last_in_sync.assign(stored.holders().begin(), stored.holders().end());
-  set.retained = set.last_in_sync;
-  for (const ServerNumber server : {set.primary, set.yielding}) {
-    if (server != kNoServer) set.last_in_sync.push_back(server);
-  }
-  set.last_in_sync.insert(set.last_in_sync.end(), set.backups.begin(), set.backups.end());
   return set;
 }
 

@@ -38,22 +38,5 @@ TEST(StoredReplicaSet, ConversionIsLossless) {
   EXPECT_EQ(again.leaving, set.leaving);
 }
 
-TEST(StoredReplicaSet, StateOfAnOlderVersionIsRead) {
-  StoredReplicaSet stored;
-  stored.set_primary(1);
-  stored.add_backups(4);
-  stored.set_yielding(kNoServer);
-  stored.set_leaving(kNoServer);
-  ReplicaSet set = FromStored(stored);
-  EXPECT_EQ(set.last_in_sync, (std::vector<ServerNumber>{1, 4}));
-  EXPECT_FALSE(set.IsUnconfirmed());
-  stored.set_primary(kNoServer);
-  stored.clear_backups();
-  stored.add_holders(7);
-  set = FromStored(stored);
-  EXPECT_TRUE(set.IsUnavailable());
-  EXPECT_EQ(set.last_in_sync, (std::vector<ServerNumber>{7}));
-}
-
 }  // namespace
 }  // namespace pawl

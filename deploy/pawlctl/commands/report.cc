@@ -408,8 +408,8 @@ std::string StatusText(const GetStatusResponse& status, const RoutingTable* rout
     line("", absl::StrCat("final: ", checkpoint.end_folder()));
   } else if (!checkpoint.end_failure().empty()) {
     line("", absl::StrCat("no final checkpoint: ", checkpoint.end_failure()));
-  } else if (status.state() == FINISHING && checkpoint.under_way_step() > 0) {
-    line("", absl::StrCat("final, step ", FormatCount(checkpoint.under_way_step()),
+  } else if (status.state() == FINISHING && checkpoint.in_progress_step() > 0) {
+    line("", absl::StrCat("final, step ", FormatCount(checkpoint.in_progress_step()),
                           ", is being written"));
   }
   if (status.has_digest()) line("digest", FormatDigest(status.digest()));
