@@ -203,6 +203,8 @@ class CheckTreeTest(unittest.TestCase):
                            "server/a.cc:2:", "of // which")
         self.assert_broken({"deploy/a.md": "It ends. Of\nthe rest it says nothing.\n"}, "Of")
         self.assert_broken({"deploy/a.md": "- Of the rest it says nothing.\n"}, "Of")
+        self.assert_broken({"worker/a.py": '"""Of a rank."""\n'}, "Of")
+        self.assert_broken({"worker/a.cc": 'Print("Of those, the last.");\n'}, "Of")
 
     def test_similar_phrases_are_accepted(self):
         for text in ("the body of whichever", "a sovereign", "OfTwo(servers)", "IsOver(job)",
