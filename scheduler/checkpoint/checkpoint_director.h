@@ -64,7 +64,7 @@ class CheckpointDirector {
   // Training has ended after `step` steps. REQUIRES: WantsEnd().
   EndOrder BeginEnd(uint64_t step, MonotonicTime now);
 
-  // What follows from an attempt.
+  // The consequences of an attempt.
   struct Outcome {
     // The state to save has changed.
     bool changed = false;
@@ -79,7 +79,7 @@ class CheckpointDirector {
     std::optional<Order> order;
     Outcome outcome;
   };
-  // What the checkpoint of the job's end needs now.
+  // The next step of the checkpoint of the job's end.
   EndStep ContinueEnd(MonotonicTime now);
   Outcome OnCompleted(const Order& order, const std::string& folder, uint64_t unix_ms);
   Outcome OnFailed(const Order& order, const absl::Status& status, MonotonicTime now);
@@ -89,7 +89,7 @@ class CheckpointDirector {
 
   // The new job starts from this checkpoint, which has tables up to `last_table`.
   void StartFrom(const StoredRestore& restore, uint32_t last_table);
-  // What the job was restored from.
+  // The checkpoint from which the job was restored.
   const std::optional<StoredRestore>& restored_from() const { return restored_from_; }
   // The servers have not loaded the whole checkpoint yet: nothing else may use them.
   bool loading() const { return restored_from_.has_value() && !restored_from_->loaded(); }

@@ -19,7 +19,7 @@ namespace pawl {
 StoredEvaluations EvaluationsBefore(const Checkpoints::Order& order,
                                     const Evaluations& evaluations);
 
-// What the job knows when the parts are complete.
+// The job's part of the manifest, known when the parts are complete.
 struct CheckpointContext {
   const Job& job;
   uint64_t job_id = 0;

@@ -38,8 +38,8 @@ absl::StatusOr<FoundCheckpoint> FindCheckpoint(Env& env, const std::string& path
 // only the training depends on.
 absl::Status CheckFits(const Job& job, const CheckpointManifest& manifest);
 
-// What the scheduler stores about `found`. The folder has its path in `job` if it is the same
-// folder.
+// The record of `found` that the scheduler stores. The folder has its path in `job` if it is the
+// same folder.
 StoredRestore MakeStoredRestore(const FoundCheckpoint& found, const Job& job);
 
 // A warning for the operator who restores `found`; empty: none.

@@ -12,7 +12,7 @@
 
 namespace pawl {
 
-// What is known after a step. Tags: train/loss, train/samples_per_s, train/learning_rate,
+// The values after a step. Tags: train/loss, train/samples_per_s, train/learning_rate,
 // train/sparse_learning_rate, train/staleness_max, tables/rows, tables/parameter_bytes; in BOUNDED
 // and ASYNC mode, of the pulls and pushes since the point before, train/clock_staleness_mean,
 // train/clock_staleness_p99, train/update_staleness_mean, train/update_staleness_p99; eval/ with
@@ -36,7 +36,7 @@ class Curve {
   // `now`: evaluations in it are in the files of an earlier process.
   explicit Curve(const GetStatusResponse& now);
 
-  // What is new since the last call: at most one point of training, if steps have ended, one of
+  // The points since the last call: at most one point of training, if steps have ended, one of
   // each evaluation, and one of the metrics of each step.
   std::vector<CurvePoint> Next(const GetStatusResponse& status);
 

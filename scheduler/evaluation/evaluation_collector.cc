@@ -73,9 +73,21 @@ absl::Status CheckGroups(const ReportEvaluationRequest& part) {
       " and ndcg_sum ", part.ndcg_sum(), ", which is impossible for ", part.samples(), " samples"));
 }
 
+// REQUIRES: it is the first part, which has the sums of all parts.
+absl::Status CheckSums(const ReportEvaluationRequest& part) {
+  if (!(std::isfinite(part.logloss_sum()) && std::isfinite(part.squared_error_sum()) &&
+        std::isfinite(part.absolute_error_sum()))) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        Where(part), ": logloss_sum is ", part.logloss_sum(), ", squared_error_sum ",
+        part.squared_error_sum(), " and absolute_error_sum ", part.absolute_error_sum(),
+        "; the training has diverged, try a lower learning rate"));
+  }
+  return CheckGroups(part);
+}
+
 }  // namespace
 
-absl::Status EvaluationCollector::Add(const ReportEvaluationRequest& part) {
+absl::Status EvaluationCollector::CheckPlace(const ReportEvaluationRequest& part) const {
   if (part.rank() >= ranks_) {
     return absl::OutOfRangeError(
         absl::StrCat(Where(part), ": rank is ", part.rank(), "; the job's last is ", ranks_ - 1));
@@ -99,14 +111,11 @@ absl::Status EvaluationCollector::Add(const ReportEvaluationRequest& part) {
     return absl::InvalidArgumentError(absl::StrCat(
         Where(part), ": labels is ", labels, ", but it was ", shares_.size() / ranks_, " before"));
   }
-  if (empty()) shares_.resize(size_t{labels} * ranks_);
-  Share& share = shares_[size_t{part.label()} * ranks_ + part.rank()];
-  if (!share.received.empty() && share.received.size() != part.parts()) {
-    return absl::InvalidArgumentError(absl::StrCat(Where(part), ": parts is ", part.parts(),
-                                                   ", but it was ", share.received.size(),
-                                                   " before"));
-  }
-  if (!share.received.empty() && share.received[part.part()]) return absl::OkStatus();
+  return absl::OkStatus();
+}
+
+absl::Status EvaluationCollector::CheckOrder(const ReportEvaluationRequest& part,
+                                             const Share& share) const {
   if (part.part() + 1 == part.parts() && share.received_count + 1 < part.parts()) {
     return absl::FailedPreconditionError(
         absl::StrCat(Where(part), ": ", share.received_count, " of the ", part.part(),
@@ -118,6 +127,42 @@ absl::Status EvaluationCollector::Add(const ReportEvaluationRequest& part) {
     return absl::FailedPreconditionError(absl::StrCat(
         Where(part), ": the parts of label ", part.label() - 1, " are not here; send all again"));
   }
+  return absl::OkStatus();
+}
+
+absl::Status EvaluationCollector::CheckLast(const ReportEvaluationRequest& part, const Share& share,
+                                            const std::vector<Score>& scores,
+                                            uint64_t counted) const {
+  const uint64_t samples = part.part() == 0 ? part.samples() : share.sums.samples;
+  if (loss_ == LOGISTIC && counted != samples) {
+    return absl::InvalidArgumentError(absl::StrCat(Where(part), ": the parts count ", counted,
+                                                   " labels, but samples is ", samples));
+  }
+  // Part p's scores are below part p + 1's, so the concatenation is ascending.
+  float last = -INFINITY;
+  for (uint32_t p = 0; p < part.parts(); ++p) {
+    const std::vector<Score>& piece = p == part.part() ? scores : share.parts[p];
+    if (piece.empty()) continue;
+    if (!(last < piece.front().score)) {
+      return absl::InvalidArgumentError(absl::StrCat(Where(part), ": scores of part ", p,
+                                                     " are not above those of the parts before"));
+    }
+    last = piece.back().score;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status EvaluationCollector::Add(const ReportEvaluationRequest& part) {
+  PAWL_RETURN_IF_ERROR(CheckPlace(part));
+  if (empty()) shares_.resize(size_t{std::max(part.labels(), 1u)} * ranks_);
+  Share& share = shares_[size_t{part.label()} * ranks_ + part.rank()];
+  if (!share.received.empty() && share.received.size() != part.parts()) {
+    return absl::InvalidArgumentError(absl::StrCat(Where(part), ": parts is ", part.parts(),
+                                                   ", but it was ", share.received.size(),
+                                                   " before"));
+  }
+  if (!share.received.empty() && share.received[part.part()]) return absl::OkStatus();
+  PAWL_RETURN_IF_ERROR(CheckOrder(part, share));
 
   PAWL_ASSIGN_OR_RETURN(std::vector<Score> scores, ReadScores(part, loss_));
   if (scores_ + scores.size() > kMaxEvaluationScores) {
@@ -131,35 +176,11 @@ absl::Status EvaluationCollector::Add(const ReportEvaluationRequest& part) {
                      ", and differs from the parts before; evaluation.max_exact_samples and the "
                      "evaluation data must be those of all ranks"));
   }
-  if (part.part() == 0 &&
-      !(std::isfinite(part.logloss_sum()) && std::isfinite(part.squared_error_sum()) &&
-        std::isfinite(part.absolute_error_sum()))) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        Where(part), ": logloss_sum is ", part.logloss_sum(), ", squared_error_sum ",
-        part.squared_error_sum(), " and absolute_error_sum ", part.absolute_error_sum(),
-        "; the training has diverged, try a lower learning rate"));
-  }
-  if (part.part() == 0) PAWL_RETURN_IF_ERROR(CheckGroups(part));
+  if (part.part() == 0) PAWL_RETURN_IF_ERROR(CheckSums(part));
   uint64_t counted = share.positives_and_negatives;
   for (const Score& score : scores) counted += uint64_t{score.positives} + score.negatives;
-  const uint64_t samples = part.part() == 0 ? part.samples() : share.sums.samples;
-  if (share.received_count + 1 == part.parts()) {
-    if (loss_ == LOGISTIC && counted != samples) {
-      return absl::InvalidArgumentError(absl::StrCat(Where(part), ": the parts count ", counted,
-                                                     " labels, but samples is ", samples));
-    }
-    // Part p's scores are below part p + 1's, so the concatenation is ascending.
-    float last = -INFINITY;
-    for (uint32_t p = 0; p < part.parts(); ++p) {
-      const std::vector<Score>& piece = p == part.part() ? scores : share.parts[p];
-      if (piece.empty()) continue;
-      if (!(last < piece.front().score)) {
-        return absl::InvalidArgumentError(absl::StrCat(Where(part), ": scores of part ", p,
-                                                       " are not above those of the parts before"));
-      }
-      last = piece.back().score;
-    }
-  }
+  if (share.received_count + 1 == part.parts())
+    PAWL_RETURN_IF_ERROR(CheckLast(part, share, scores, counted));
 
   if (share.received.empty()) {
     share.received.resize(part.parts());

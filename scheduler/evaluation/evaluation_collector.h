@@ -61,6 +61,13 @@ class EvaluationCollector {
     RankEvaluation sums;
   };
 
+  // Whether the part belongs to the present evaluation: its rank, label and number.
+  absl::Status CheckPlace(const ReportEvaluationRequest& part) const;
+  // The last part of a rank's label comes after the others and after the label before it.
+  absl::Status CheckOrder(const ReportEvaluationRequest& part, const Share& share) const;
+  // With the last part, the parts count all samples, and their scores ascend.
+  absl::Status CheckLast(const ReportEvaluationRequest& part, const Share& share,
+                         const std::vector<RankEvaluation::Score>& scores, uint64_t counted) const;
   EvaluationInput TakeLabel(uint32_t label);
 
   const uint32_t ranks_;

@@ -169,7 +169,7 @@ TEST(EvaluationCollectorTest, RepeatedPartCountsOnce) {
   EXPECT_EQ(ComputeEvaluation(collector.Take(), LOGISTIC).auc(), 0.5);
 }
 
-TEST(EvaluationCollectorTest, WhatTheRanksReportedIsTaken) {
+TEST(EvaluationCollectorTest, TakeReturnsTheReports) {
   EvaluationCollector collector(1, LOGISTIC);
   ReportEvaluationRequest part = Parts({{0.8f, true}, {0.5f, false}}, 0, 1)[0];
   part.set_rounded_scores(true);

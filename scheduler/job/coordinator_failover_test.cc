@@ -186,8 +186,7 @@ TEST_F(FailoverTest, MissingLastReplicaFailsTheJob) {
   EXPECT_EQ(Status().state(), FAILED);
   EXPECT_EQ(Status().failure(),
             "server-1 (host pid 2, s:2) died: no heartbeat for 1.1 s; partitions 1, 3 are nowhere "
-            "else, and none of "
-            "those has come back within 60.0 s");
+            "else, and none of those has come back within 60.0 s");
 }
 
 TEST_F(FailoverTest, LastReplicaWithoutDataFailsTheJob) {
@@ -266,8 +265,8 @@ TEST_F(FailoverTest, UnreachableMemoryServerIsWaitedFor) {
   EXPECT_EQ(
       Status().failure(),
       "server-0 (host pid 1, s:1) died: no heartbeat for 1.1 s; server-1 (host pid 2, s:2) died: "
-      "no heartbeat "
-      "for 1.1 s; partitions 0, 1 are nowhere else, and none of those has come back within 60.0 s");
+      "no heartbeat for 1.1 s; partitions 0, 1 are nowhere else, and none of those has come back "
+      "within 60.0 s");
 }
 
 TEST_F(FailoverTest, ReplacementTakesThePlaceOfAnAbsentServer) {

@@ -297,8 +297,7 @@ TEST_F(RestartTest, MissingLastReplicaIsNamedAfterARestart) {
   Pass(seconds(61));
   EXPECT_EQ(Status().failure(),
             "server-1 (host pid 2, s:2) died: no heartbeat for 1.1 s; partition 1 is nowhere else, "
-            "and none of those "
-            "has come back within 60.0 s");
+            "and none of those has come back within 60.0 s");
 }
 
 TEST_F(RestartTest, AbsentWorkerIsWaitedForAgain) {

@@ -463,8 +463,7 @@ TEST_F(CoordinatorTest, ServerDeathFailsTheJobAndAnswersAllCalls) {
 
   const std::string failure =
       "server-1 (host pid 2, s:2) died: no heartbeat for 1.1 s; partitions 1, 3, 5, 7 are nowhere "
-      "else, and none of "
-      "those has come back within 0.0 s";
+      "else, and none of those has come back within 0.0 s";
   EXPECT_EQ(Status().state(), FAILED);
   EXPECT_EQ(Status().failure(), failure);
   const absl::Status told = absl::FailedPreconditionError("the job has failed: " + failure);
@@ -530,8 +529,7 @@ TEST_F(CoordinatorTest, LeavingServerWithOnlyReplicasFailsTheJob) {
   ASSERT_TRUE(Goodbye(server).ok());
   EXPECT_EQ(Status().failure(),
             "server-0 (host pid 1, s:1) left while the job was RUNNING; partition 0 is nowhere "
-            "else, and durability is "
-            "MEMORY");
+            "else, and durability is MEMORY");
 }
 
 TEST_F(CoordinatorTest, ServerThatLeavesBeforeTheStartIsReplaced) {

@@ -67,7 +67,6 @@ class WorkerGroup {
   // number that no other group of the job ever has. Returns whether a group was formed.
   bool Form(const Hosts& hosts, const std::function<uint64_t()>& next_generation);
 
-  bool IsWaiting(const std::string& node) const { return waiting_.contains(node); }
   // The group that the worker is in, with its place. nullopt if it is in none.
   std::optional<JoinGroupResponse> GroupOf(const std::string& node) const;
 

@@ -140,7 +140,6 @@ TEST_F(WorkerGroupTest, WaitingWorkerWithOutdatedRanksIsRefused) {
   ASSERT_TRUE(Join("a").ok());
   hosts_[1] = {"a", ++incarnation_};
   EXPECT_EQ(Update(), std::vector<std::string>{"a"});
-  EXPECT_FALSE(group_.IsWaiting("a"));
   ASSERT_TRUE(Join("a").ok());
   EXPECT_EQ(group_.GroupOf("a")->members_size(), 1) << "alone";
 }
@@ -275,7 +274,6 @@ TEST_F(WorkerGroupTest, InvariantsHoldInRandomSequences) {
         const auto mine = group_.GroupOf(member);
         if (!mine.has_value()) continue;
         EXPECT_EQ(mine->generation(), now);
-        EXPECT_FALSE(group_.IsWaiting(member));
         EXPECT_EQ(mine->members(static_cast<int>(mine->place())).node(), member);
         std::string list;
         for (const GroupMember& each : mine->members())

@@ -31,7 +31,7 @@ constexpr size_t kMaxCandidates = 64;
 constexpr double kLeastGain = 1e-3;
 constexpr double kGainPerCopy = 4e-3;
 
-// What is counted and evened out.
+// The roles whose numbers are evened out.
 enum Role { kReplica, kPrimary, kRoles };
 // The loads to balance.
 enum Measure { kBytes, kKeys, kMeasures };
@@ -69,7 +69,8 @@ bool Contains(const std::vector<Index>& all, Index one) {
   return std::find(all.begin(), all.end(), one) != all.end();
 }
 
-// What a partition adds to a measure of a server that holds it and answers this share of its pulls.
+// The load that a partition adds to a measure of a server that holds it and answers this share of
+// its pulls.
 double LoadOf(const PartitionLoad& load, int measure, double pulled) {
   if (measure == kBytes) return static_cast<double>(load.parameter_bytes);
   return static_cast<double>(load.keys_pushed) + static_cast<double>(load.keys_pulled) * pulled;
@@ -311,7 +312,7 @@ class Planner {
     }
   }
 
-  // What counts: the heat of the hot partitions, or the cost of all.
+  // The measure that counts: the heat of the hot partitions, or the cost of all.
   int64_t Level(Role role, bool hot, Index server) const {
     return hot ? servers_[server].heat[role] : servers_[server].cost[role];
   }

@@ -10,7 +10,7 @@
 
 namespace pawl {
 
-// What one partition costs the servers that hold it.
+// The load of one partition on the servers that hold it.
 struct PartitionLoad {
   uint64_t parameter_bytes = 0;
   // Per second. Every replica takes all pushes; only the primary answers pulls.

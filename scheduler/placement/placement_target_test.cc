@@ -83,7 +83,7 @@ struct ZoneBounds {
   uint32_t most = 0;
 };
 
-// What any equally even placement needs: the replicas of each server, the replicas of a partition
+// Needs of any equally even placement: the replicas of each server, the replicas of a partition
 // in each zone, and a lower bound of the copies.
 struct Needs {
   std::map<ServerNumber, double> quotas;

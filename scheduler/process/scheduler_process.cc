@@ -122,8 +122,7 @@ void SchedulerProcess::WarnOfOtherJob() const {
   if (!own.has_value() || own->job == name) return;
   spdlog::warn(
       "the certificate in --tls_dir is for job '{}', and the job file's name is '{}'. The "
-      "processes "
-      "of all jobs with certificates for '{}' can join this one",
+      "processes of all jobs with certificates for '{}' can join this one",
       own->job, name, own->job);
 }
 

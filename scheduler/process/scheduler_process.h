@@ -65,7 +65,7 @@ class SchedulerProcess {
   absl::Status StartCurve();
   absl::Status SetAsideLaterCheckpoints();
   void StartScrubber();
-  // What GetStatus answers before there is a coordinator.
+  // The answer of GetStatus before the coordinator exists.
   GetStatusResponse StatusWhileVerifying() const;
 
   const SchedulerOptions options_;

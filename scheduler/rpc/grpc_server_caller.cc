@@ -12,7 +12,7 @@
 namespace pawl {
 namespace {
 
-// What a call needs until its answer arrives.
+// The state of a call until its answer arrives.
 template <typename Request, typename Response>
 struct InFlight {
   grpc::ClientContext context;

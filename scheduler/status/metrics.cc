@@ -97,7 +97,7 @@ void AddServer(const NodeStatus& node, Families& families) {
                  node.partitions(), server);
   families.Gauge("pawl_server_parameter_bytes", "Weights and optimizer slots.",
                  number(counters.parameter_bytes()), server);
-  families.Gauge("pawl_server_rows", "Rows of sparse tables.", number(counters.rows()), server);
+  families.Gauge("pawl_server_rows", "Rows and blocks.", number(counters.rows()), server);
   families.Gauge("pawl_server_waiting_calls",
                  "Calls that wait: for a step, for replicas, or for the log.",
                  number(counters.waiting_calls()), server);
@@ -140,7 +140,7 @@ void AddWorker(const NodeStatus& node, Families& families) {
   families.Counter("pawl_worker_training_seconds_total", "Seconds of training of all its ranks.",
                    node.worker().training_s(), worker);
   families.Counter("pawl_worker_waiting_seconds_total",
-                   "Of those, spent waiting for pulls, pushes and other workers.",
+                   "Seconds that its ranks waited for pulls, pushes and other workers.",
                    node.worker().waiting_s(), worker);
 }
 
@@ -156,7 +156,9 @@ void AddCurve(const GetStatusResponse& status, Families& families) {
     families.Gauge("pawl_learning_rate", "Present learning rate.", status.sparse_learning_rate(),
                    {{"optimizer", "sparse_optimizer"}});
   }
-  families.Gauge("pawl_staleness_max_steps", "Largest staleness of an applied gradient.",
+  families.Gauge("pawl_staleness_max_steps",
+                 "Largest number of steps by which an answered pull was ahead of the slowest "
+                 "logical worker.",
                  static_cast<double>(status.counters().staleness_max()));
   families.Histogram("pawl_clock_staleness_steps",
                      "BOUNDED and ASYNC: steps by which an answered pull was ahead of the slowest "
@@ -250,10 +252,9 @@ std::vector<prometheus::MetricFamily> Metrics(const GetStatusResponse& status,
   families.Counter("pawl_checkpoint_files_damaged_total",
                    "Files of complete checkpoints that were found damaged.",
                    static_cast<double>(checkpoint_files.damaged));
-  families.Counter(
-      "pawl_checkpoint_files_replaced_total",
-      "Of those, the ones after whose checkpoint another one was completed in the same folder.",
-      static_cast<double>(checkpoint_files.replaced));
+  families.Counter("pawl_checkpoint_files_replaced_total",
+                   "Damaged files whose folder has a later complete checkpoint.",
+                   static_cast<double>(checkpoint_files.replaced));
   return families.Take();
 }
 

@@ -43,7 +43,7 @@ class TlsMetricsServer {
   int port() const { return port_; }
 
  private:
-  // What a connection uses of --tls_dir.
+  // The files of --tls_dir that a connection uses.
   struct Files;
 
   TlsMetricsServer(std::string tls_dir, Text text)

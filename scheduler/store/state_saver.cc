@@ -96,8 +96,7 @@ void StateSaver::LogFailure(const absl::Status& status, const SchedulerState& st
   reported_ = now;
   spdlog::warn(
       "the scheduler's state cannot be saved; changes are announced only after it is ({} "
-      "failure{}): "
-      "{}{}",
+      "failure{}): {}{}",
       failures_, failures_ == 1 ? "" : "s", status.ToString(),
       absl::IsInvalidArgument(status) ? absl::StrCat("; ", SizesText(state)) : "");
 }

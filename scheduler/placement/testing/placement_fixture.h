@@ -16,7 +16,7 @@ namespace pawl {
 
 using Servers = std::vector<ServerNumber>;
 
-// What the scheduler does after every event.
+// The scheduler's work after every event.
 inline bool PlacementStep(const std::vector<PlacementServer>& servers, uint32_t replicas, bool move,
                           Placement& placement) {
   bool completed = CompleteHandovers(servers, placement);
