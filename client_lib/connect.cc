@@ -18,7 +18,7 @@ static_assert(3 * kMaxMessagesPerServer + kMaxHostedRanks <= kMaxStreamsPerConne
 
 namespace {
 
-// What a client connects with. The channels use the credentials.
+// The credentials and channels of a client. The channels use the credentials.
 struct Connections {
   Connections(std::shared_ptr<Security> own_security, const std::string& scheduler)
       : security(std::move(own_security)),

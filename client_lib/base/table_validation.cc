@@ -101,6 +101,63 @@ absl::Status ValidateSchedule(const LearningRateSchedule& schedule, const std::s
   return absl::OkStatus();
 }
 
+absl::Status ValidateAdamW(const Optimizer& optimizer, const std::string& context) {
+  const Optimizer::AdamW& message = optimizer.adamw();
+  PAWL_RETURN_IF_ERROR(FieldChecks(context)
+                           .Check("weight_decay", optimizer.weight_decay(),
+                                  optimizer.weight_decay() == 0,
+                                  "0 with adamw, which has its own: set adamw.weight_decay")
+                           .status());
+  return FieldChecks(context + ".adamw")
+      .Positive("learning_rate", message.learning_rate())
+      .Decay("beta1", message.has_beta1(), message.beta1())
+      .Decay("beta2", message.has_beta2(), message.beta2())
+      .Positive("epsilon", message.has_epsilon(), message.epsilon())
+      .NotNegative("weight_decay", message.has_weight_decay(), message.weight_decay())
+      .status();
+}
+
+absl::Status ValidateFtrl(const Optimizer& optimizer, const std::string& context) {
+  const Optimizer::Ftrl& message = optimizer.ftrl();
+  PAWL_RETURN_IF_ERROR(FieldChecks(context + ".ftrl")
+                           .Positive("learning_rate", message.learning_rate())
+                           .NotNegative("beta", message.has_beta(), message.beta())
+                           .NotNegative("l1", message.has_l1(), message.l1())
+                           .NotNegative("l2", message.has_l2(), message.l2())
+                           .NotNegative("initial_accumulator", message.has_initial_accumulator(),
+                                        message.initial_accumulator())
+                           .status());
+  if (message.has_beta() && message.beta() == 0 && message.l2() == 0 &&
+      message.has_initial_accumulator() && message.initial_accumulator() == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(context,
+                     ".ftrl: beta, l2 and initial_accumulator are all 0, which leaves nothing "
+                     "to divide by; set one above 0"));
+  }
+  const absl::string_view possible = "0 with ftrl, which has its own: set ftrl.l1 and ftrl.l2";
+  return FieldChecks(context)
+      .Check("l1", optimizer.l1(), optimizer.l1() == 0, possible)
+      .Check("l2", optimizer.l2(), optimizer.l2() == 0, possible)
+      .Check("weight_decay", optimizer.weight_decay(), optimizer.weight_decay() == 0,
+             "0 with ftrl, whose weights follow from its slots; set ftrl.l2")
+      .status();
+}
+
+absl::Status ValidateAssign(const Optimizer& optimizer, const std::string& context) {
+  const absl::string_view possible = "0 with assign, which stores pushed values unchanged";
+  PAWL_RETURN_IF_ERROR(
+      FieldChecks(context)
+          .Check("clip_value", optimizer.clip_value(), optimizer.clip_value() == 0, possible)
+          .Check("clip_norm", optimizer.clip_norm(), optimizer.clip_norm() == 0, possible)
+          .Check("l1", optimizer.l1(), optimizer.l1() == 0, possible)
+          .Check("l2", optimizer.l2(), optimizer.l2() == 0, possible)
+          .Check("weight_decay", optimizer.weight_decay(), optimizer.weight_decay() == 0, possible)
+          .status());
+  if (!optimizer.has_schedule()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(context, ".schedule is set, but assign has no learning rate"));
+}
+
 absl::Status ValidateOptimizerKind(const Optimizer& optimizer, const std::string& context) {
   switch (optimizer.kind_case()) {
     case Optimizer::kSgd:
@@ -149,62 +206,12 @@ absl::Status ValidateOptimizerKind(const Optimizer& optimizer, const std::string
           .Positive("epsilon", message.has_epsilon(), message.epsilon())
           .status();
     }
-    case Optimizer::kAdamw: {
-      const Optimizer::AdamW& message = optimizer.adamw();
-      PAWL_RETURN_IF_ERROR(FieldChecks(context)
-                               .Check("weight_decay", optimizer.weight_decay(),
-                                      optimizer.weight_decay() == 0,
-                                      "0 with adamw, which has its own: set adamw.weight_decay")
-                               .status());
-      return FieldChecks(context + ".adamw")
-          .Positive("learning_rate", message.learning_rate())
-          .Decay("beta1", message.has_beta1(), message.beta1())
-          .Decay("beta2", message.has_beta2(), message.beta2())
-          .Positive("epsilon", message.has_epsilon(), message.epsilon())
-          .NotNegative("weight_decay", message.has_weight_decay(), message.weight_decay())
-          .status();
-    }
-    case Optimizer::kFtrl: {
-      const Optimizer::Ftrl& message = optimizer.ftrl();
-      PAWL_RETURN_IF_ERROR(FieldChecks(context + ".ftrl")
-                               .Positive("learning_rate", message.learning_rate())
-                               .NotNegative("beta", message.has_beta(), message.beta())
-                               .NotNegative("l1", message.has_l1(), message.l1())
-                               .NotNegative("l2", message.has_l2(), message.l2())
-                               .NotNegative("initial_accumulator",
-                                            message.has_initial_accumulator(),
-                                            message.initial_accumulator())
-                               .status());
-      if (message.has_beta() && message.beta() == 0 && message.l2() == 0 &&
-          message.has_initial_accumulator() && message.initial_accumulator() == 0) {
-        return absl::InvalidArgumentError(
-            absl::StrCat(context,
-                         ".ftrl: beta, l2 and initial_accumulator are all 0, which leaves nothing "
-                         "to divide by; set one above 0"));
-      }
-      const absl::string_view possible = "0 with ftrl, which has its own: set ftrl.l1 and ftrl.l2";
-      return FieldChecks(context)
-          .Check("l1", optimizer.l1(), optimizer.l1() == 0, possible)
-          .Check("l2", optimizer.l2(), optimizer.l2() == 0, possible)
-          .Check("weight_decay", optimizer.weight_decay(), optimizer.weight_decay() == 0,
-                 "0 with ftrl, whose weights follow from its slots; set ftrl.l2")
-          .status();
-    }
-    case Optimizer::kAssign: {
-      const absl::string_view possible = "0 with assign, which stores pushed values unchanged";
-      PAWL_RETURN_IF_ERROR(
-          FieldChecks(context)
-              .Check("clip_value", optimizer.clip_value(), optimizer.clip_value() == 0, possible)
-              .Check("clip_norm", optimizer.clip_norm(), optimizer.clip_norm() == 0, possible)
-              .Check("l1", optimizer.l1(), optimizer.l1() == 0, possible)
-              .Check("l2", optimizer.l2(), optimizer.l2() == 0, possible)
-              .Check("weight_decay", optimizer.weight_decay(), optimizer.weight_decay() == 0,
-                     possible)
-              .status());
-      if (!optimizer.has_schedule()) return absl::OkStatus();
-      return absl::InvalidArgumentError(
-          absl::StrCat(context, ".schedule is set, but assign has no learning rate"));
-    }
+    case Optimizer::kAdamw:
+      return ValidateAdamW(optimizer, context);
+    case Optimizer::kFtrl:
+      return ValidateFtrl(optimizer, context);
+    case Optimizer::kAssign:
+      return ValidateAssign(optimizer, context);
     case Optimizer::KIND_NOT_SET:
       return absl::InvalidArgumentError(absl::StrCat(
           context,

@@ -38,7 +38,7 @@ struct StalenessSummary {
   double p99 = 0;
 };
 
-// What `now` has more than `before`; nullopt: nothing. Counts begin at 0 again when a partition's
+// The increase from `before` to `now`; nullopt: none. Counts begin at 0 again when a partition's
 // primary moves: if `now` has less of anything, all of it is new.
 std::optional<StalenessSummary> SummarizeStaleness(const StalenessHistogram& now,
                                                    const StalenessHistogram& before = {});

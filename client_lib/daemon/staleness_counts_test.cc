@@ -39,7 +39,7 @@ TEST(StalenessCountsTest, HistogramsAddUp) {
   EXPECT_EQ(sum.SerializeAsString(), Of({0, 3, 3, 300}).SerializeAsString());
 }
 
-TEST(StalenessCountsTest, SummaryIsOfWhatIsNew) {
+TEST(StalenessCountsTest, SummaryCoversNewCountsOnly) {
   EXPECT_FALSE(SummarizeStaleness({}).has_value());
   const StalenessHistogram before = Of({100, 100, 100});
   EXPECT_FALSE(SummarizeStaleness(before, before).has_value());

@@ -14,7 +14,7 @@
 
 namespace pawl {
 
-// What the vectors of a field's entries become. kNone: they stay apart.
+// How the vectors of a field's entries are combined. kNone: they stay apart.
 enum class FieldPooling { kSum, kMean, kMax, kNone };
 
 struct FieldLayout {

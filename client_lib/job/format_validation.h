@@ -18,7 +18,7 @@ absl::Status Invalid(const Parts&... parts) {
   return absl::InvalidArgumentError(absl::StrCat(parts...));
 }
 
-// What a sample has for a model: numeric inputs, categorical fields and labels.
+// The features of a sample: numeric inputs, categorical fields and labels.
 struct DataFeatures {
   uint64_t numerics = 0;
   uint64_t fields = 0;

@@ -20,7 +20,7 @@ absl::StatusOr<uint32_t> FieldNamed(const Data& data, const std::string& name,
 // The names of the label columns, in their order; empty for formats without names.
 std::vector<std::string> LabelNames(const Data& data);
 
-// What makes a sample a member of a group.
+// The part of a sample that names its group.
 struct GroupKey {
   // The `qid` of a LIBSVM line. Otherwise the first category in `field`, a categorical field
   // counted from 0.
@@ -28,8 +28,8 @@ struct GroupKey {
   uint32_t field = 0;
 };
 
-// What evaluation.group_by names in the data. Errors are those of FieldNamed. LIBSVM lines may lack
-// a qid. A list is refused, because a sample belongs to one group.
+// The field of the data that evaluation.group_by names. Errors are those of FieldNamed. LIBSVM
+// lines may lack a qid. A list is refused, because a sample belongs to one group.
 absl::StatusOr<GroupKey> FindGroupKey(const Data& data, const std::string& group_by);
 
 }  // namespace pawl

@@ -148,114 +148,145 @@ absl::Status ValidateFeatures(const Data& data, const Model& model, const DataFe
   return dim == 0 ? absl::OkStatus() : CheckOneDim(layout, dim);
 }
 
+absl::Status ValidateFm(const Model::FactorizationMachine& fm, const DataFeatures& features) {
+  PAWL_RETURN_IF_ERROR(NeedFields("model.fm", features, 1));
+  PAWL_RETURN_IF_ERROR(ValidateDim("model.fm", fm.dim()));
+  return ValidateStddev("model.fm", fm.init_stddev());
+}
+
+absl::Status ValidateWideDeep(const Model::WideDeep& wide_deep, const DataFeatures& features) {
+  PAWL_RETURN_IF_ERROR(NeedFields("model.wide_deep", features, 1));
+  PAWL_RETURN_IF_ERROR(ValidateDim("model.wide_deep", wide_deep.dim()));
+  PAWL_RETURN_IF_ERROR(ValidateStddev("model.wide_deep", wide_deep.init_stddev()));
+  return ValidateLayers("model.wide_deep.hidden", wide_deep.hidden());
+}
+
+absl::Status ValidateDeepFm(const Model::DeepFm& deepfm, const DataFeatures& features) {
+  PAWL_RETURN_IF_ERROR(NeedFields("model.deepfm", features, 1));
+  PAWL_RETURN_IF_ERROR(ValidateDim("model.deepfm", deepfm.dim()));
+  PAWL_RETURN_IF_ERROR(ValidateStddev("model.deepfm", deepfm.init_stddev()));
+  return ValidateLayers("model.deepfm.hidden", deepfm.hidden());
+}
+
+absl::Status ValidateDlrm(const Model::Dlrm& dlrm, const DataFeatures& features) {
+  PAWL_RETURN_IF_ERROR(NeedFields("model.dlrm", features, 1));
+  PAWL_RETURN_IF_ERROR(ValidateDim("model.dlrm", dlrm.dim()));
+  PAWL_RETURN_IF_ERROR(ValidateStddev("model.dlrm", dlrm.init_stddev()));
+  PAWL_RETURN_IF_ERROR(ValidateLayers("model.dlrm.bottom", dlrm.bottom()));
+  PAWL_RETURN_IF_ERROR(ValidateLayers("model.dlrm.top", dlrm.top()));
+  if (features.numerics == 0 && dlrm.bottom_size() > 0) {
+    return Invalid("model.dlrm.bottom is set, but data has no numeric inputs; leave it out");
+  }
+  if (features.numerics > 0 &&
+      (dlrm.bottom_size() == 0 || dlrm.bottom(dlrm.bottom_size() - 1) != dlrm.dim())) {
+    return Invalid("model.dlrm.bottom must end with a layer as wide as dim, ", dlrm.dim(),
+                   ", since data has numeric inputs");
+  }
+  if (features.numerics == 0 && features.fields < 2) {
+    return Invalid("model.dlrm multiplies vectors with each other, but data has one field and ",
+                   "no numeric inputs; add columns, or choose wide_deep");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateMlp(const Model::Mlp& mlp, const DataFeatures& features) {
+  if (features.numerics == 0) {
+    return Invalid(
+        "model.mlp needs numeric inputs, but data has none; use IDX, or CSV with numeric "
+        "columns");
+  }
+  PAWL_RETURN_IF_ERROR(ValidateLayers("model.mlp.hidden", mlp.hidden()));
+  if (mlp.classes() < 1 || mlp.classes() > kMaxClasses) {
+    return Invalid("model.mlp.classes is ", mlp.classes(), "; it must be 1 to ", kMaxClasses);
+  }
+  if (features.fields > 0) {
+    return Invalid("model.mlp takes only numeric inputs, but data has ", features.fields,
+                   " categorical fields; leave them out, or choose wide_deep");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateMatrixFactorization(const Model::MatrixFactorization& model,
+                                         const DataFeatures& features) {
+  PAWL_RETURN_IF_ERROR(NeedFields("model.matrix_factorization", features, 2));
+  if (features.fields > 2 || features.numerics > 0) {
+    return Invalid("model.matrix_factorization takes a user and an item, but data has ",
+                   features.fields, " categorical fields and ", features.numerics,
+                   " numeric inputs; leave the others out, or choose fm");
+  }
+  PAWL_RETURN_IF_ERROR(ValidateDim("model.matrix_factorization", model.dim()));
+  PAWL_RETURN_IF_ERROR(ValidateStddev("model.matrix_factorization", model.init_stddev()));
+  if (!std::isfinite(model.mean())) {
+    return Invalid("model.matrix_factorization.mean is ", model.mean(),
+                   "; it must be a finite number");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateDcn(const Model::Dcn& dcn, const DataFeatures& features, bool has_features) {
+  PAWL_RETURN_IF_ERROR(NeedFields("model.dcn", features, 1));
+  PAWL_RETURN_IF_ERROR(ValidateDim("model.dcn", dcn.dim()));
+  PAWL_RETURN_IF_ERROR(ValidateStddev("model.dcn", dcn.init_stddev()));
+  PAWL_RETURN_IF_ERROR(ValidateLayers("model.dcn.hidden", dcn.hidden()));
+  if (dcn.cross_layers() < 1 || dcn.cross_layers() > kMaxHiddenLayers) {
+    return Invalid("model.dcn.cross_layers is ", dcn.cross_layers(), "; it must be 1 to ",
+                   kMaxHiddenLayers);
+  }
+  if (const uint64_t width = features.fields * dcn.dim() + features.numerics;
+      !has_features && dcn.rank() == 0 && width > kMaxLayerWidth) {
+    return Invalid("model.dcn would multiply its ", width, " inputs by a square matrix; with ",
+                   "more than ", kMaxLayerWidth, " set model.dcn.rank");
+  }
+  if (dcn.rank() > kMaxLayerWidth) {
+    return Invalid("model.dcn.rank is ", dcn.rank(), "; at most ", kMaxLayerWidth, " is possible");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateDin(const Model::Din& din, const DataFeatures& features) {
+  PAWL_RETURN_IF_ERROR(NeedFields("model.din", features, 2));
+  PAWL_RETURN_IF_ERROR(ValidateDim("model.din", din.dim()));
+  PAWL_RETURN_IF_ERROR(ValidateStddev("model.din", din.init_stddev()));
+  PAWL_RETURN_IF_ERROR(ValidateLayers("model.din.hidden", din.hidden()));
+  PAWL_RETURN_IF_ERROR(ValidateLayers("model.din.attention_hidden", din.attention_hidden()));
+  if (din.attention().empty()) {
+    return Invalid(
+        "model.din.attention is empty; name a history and its target, or choose wide_deep");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ValidateModel(const Data& data, const Model& model, const DataFeatures& features) {
   switch (model.kind_case()) {
     case Model::kLogisticRegression:
       break;
     case Model::kFm:
-      PAWL_RETURN_IF_ERROR(NeedFields("model.fm", features, 1));
-      PAWL_RETURN_IF_ERROR(ValidateDim("model.fm", model.fm().dim()));
-      PAWL_RETURN_IF_ERROR(ValidateStddev("model.fm", model.fm().init_stddev()));
+      PAWL_RETURN_IF_ERROR(ValidateFm(model.fm(), features));
       break;
     case Model::kWideDeep:
-      PAWL_RETURN_IF_ERROR(NeedFields("model.wide_deep", features, 1));
-      PAWL_RETURN_IF_ERROR(ValidateDim("model.wide_deep", model.wide_deep().dim()));
-      PAWL_RETURN_IF_ERROR(ValidateStddev("model.wide_deep", model.wide_deep().init_stddev()));
-      PAWL_RETURN_IF_ERROR(ValidateLayers("model.wide_deep.hidden", model.wide_deep().hidden()));
+      PAWL_RETURN_IF_ERROR(ValidateWideDeep(model.wide_deep(), features));
       break;
     case Model::kDeepfm:
-      PAWL_RETURN_IF_ERROR(NeedFields("model.deepfm", features, 1));
-      PAWL_RETURN_IF_ERROR(ValidateDim("model.deepfm", model.deepfm().dim()));
-      PAWL_RETURN_IF_ERROR(ValidateStddev("model.deepfm", model.deepfm().init_stddev()));
-      PAWL_RETURN_IF_ERROR(ValidateLayers("model.deepfm.hidden", model.deepfm().hidden()));
+      PAWL_RETURN_IF_ERROR(ValidateDeepFm(model.deepfm(), features));
       break;
-    case Model::kDlrm: {
-      const Model::Dlrm& dlrm = model.dlrm();
-      PAWL_RETURN_IF_ERROR(NeedFields("model.dlrm", features, 1));
-      PAWL_RETURN_IF_ERROR(ValidateDim("model.dlrm", dlrm.dim()));
-      PAWL_RETURN_IF_ERROR(ValidateStddev("model.dlrm", dlrm.init_stddev()));
-      PAWL_RETURN_IF_ERROR(ValidateLayers("model.dlrm.bottom", dlrm.bottom()));
-      PAWL_RETURN_IF_ERROR(ValidateLayers("model.dlrm.top", dlrm.top()));
-      if (features.numerics == 0 && dlrm.bottom_size() > 0) {
-        return Invalid("model.dlrm.bottom is set, but data has no numeric inputs; leave it out");
-      }
-      if (features.numerics > 0 &&
-          (dlrm.bottom_size() == 0 || dlrm.bottom(dlrm.bottom_size() - 1) != dlrm.dim())) {
-        return Invalid("model.dlrm.bottom must end with a layer as wide as dim, ", dlrm.dim(),
-                       ", since data has numeric inputs");
-      }
-      if (features.numerics == 0 && features.fields < 2) {
-        return Invalid("model.dlrm multiplies vectors with each other, but data has one field and ",
-                       "no numeric inputs; add columns, or choose wide_deep");
-      }
+    case Model::kDlrm:
+      PAWL_RETURN_IF_ERROR(ValidateDlrm(model.dlrm(), features));
       break;
-    }
     case Model::kMlp:
-      if (features.numerics == 0) {
-        return Invalid(
-            "model.mlp needs numeric inputs, but data has none; use IDX, or CSV with numeric "
-            "columns");
-      }
-      PAWL_RETURN_IF_ERROR(ValidateLayers("model.mlp.hidden", model.mlp().hidden()));
-      if (model.mlp().classes() < 1 || model.mlp().classes() > kMaxClasses) {
-        return Invalid("model.mlp.classes is ", model.mlp().classes(), "; it must be 1 to ",
-                       kMaxClasses);
-      }
-      if (features.fields > 0) {
-        return Invalid("model.mlp takes only numeric inputs, but data has ", features.fields,
-                       " categorical fields; leave them out, or choose wide_deep");
-      }
+      PAWL_RETURN_IF_ERROR(ValidateMlp(model.mlp(), features));
       break;
     case Model::kMatrixFactorization:
-      PAWL_RETURN_IF_ERROR(NeedFields("model.matrix_factorization", features, 2));
-      if (features.fields > 2 || features.numerics > 0) {
-        return Invalid("model.matrix_factorization takes a user and an item, but data has ",
-                       features.fields, " categorical fields and ", features.numerics,
-                       " numeric inputs; leave the others out, or choose fm");
-      }
-      PAWL_RETURN_IF_ERROR(
-          ValidateDim("model.matrix_factorization", model.matrix_factorization().dim()));
-      PAWL_RETURN_IF_ERROR(
-          ValidateStddev("model.matrix_factorization", model.matrix_factorization().init_stddev()));
-      if (!std::isfinite(model.matrix_factorization().mean())) {
-        return Invalid("model.matrix_factorization.mean is ", model.matrix_factorization().mean(),
-                       "; it must be a finite number");
-      }
+      PAWL_RETURN_IF_ERROR(ValidateMatrixFactorization(model.matrix_factorization(), features));
       break;
     case Model::kDcn:
-      PAWL_RETURN_IF_ERROR(NeedFields("model.dcn", features, 1));
-      PAWL_RETURN_IF_ERROR(ValidateDim("model.dcn", model.dcn().dim()));
-      PAWL_RETURN_IF_ERROR(ValidateStddev("model.dcn", model.dcn().init_stddev()));
-      PAWL_RETURN_IF_ERROR(ValidateLayers("model.dcn.hidden", model.dcn().hidden()));
-      if (model.dcn().cross_layers() < 1 || model.dcn().cross_layers() > kMaxHiddenLayers) {
-        return Invalid("model.dcn.cross_layers is ", model.dcn().cross_layers(),
-                       "; it must be 1 to ", kMaxHiddenLayers);
-      }
-      if (const uint64_t width = features.fields * model.dcn().dim() + features.numerics;
-          model.features().empty() && model.dcn().rank() == 0 && width > kMaxLayerWidth) {
-        return Invalid("model.dcn would multiply its ", width, " inputs by a square matrix; with ",
-                       "more than ", kMaxLayerWidth, " set model.dcn.rank");
-      }
-      if (model.dcn().rank() > kMaxLayerWidth) {
-        return Invalid("model.dcn.rank is ", model.dcn().rank(), "; at most ", kMaxLayerWidth,
-                       " is possible");
-      }
+      PAWL_RETURN_IF_ERROR(ValidateDcn(model.dcn(), features, !model.features().empty()));
       break;
     case Model::kMmoe:
       PAWL_RETURN_IF_ERROR(NeedFields("model.mmoe", features, 1));
       PAWL_RETURN_IF_ERROR(ValidateMmoe(model.mmoe(), features));
       break;
     case Model::kDin:
-      PAWL_RETURN_IF_ERROR(NeedFields("model.din", features, 2));
-      PAWL_RETURN_IF_ERROR(ValidateDim("model.din", model.din().dim()));
-      PAWL_RETURN_IF_ERROR(ValidateStddev("model.din", model.din().init_stddev()));
-      PAWL_RETURN_IF_ERROR(ValidateLayers("model.din.hidden", model.din().hidden()));
-      PAWL_RETURN_IF_ERROR(
-          ValidateLayers("model.din.attention_hidden", model.din().attention_hidden()));
-      if (model.din().attention().empty()) {
-        return Invalid(
-            "model.din.attention is empty; name a history and its target, or choose wide_deep");
-      }
+      PAWL_RETURN_IF_ERROR(ValidateDin(model.din(), features));
       break;
     case Model::KIND_NOT_SET:
       return Invalid(

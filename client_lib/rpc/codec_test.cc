@@ -7,17 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "client_lib/rpc/testing/codec_messages.h"
 #include "gtest/gtest.h"
 #include "proto/scheduler.pb.h"
 
 namespace pawl {
 namespace {
-
-std::string Flat(const ByteView& view) {
-  std::string bytes(view.size(), '\0');
-  view.CopyTo(bytes.data());
-  return bytes;
-}
 
 ByteView View(const std::string& bytes) { return ByteView(bytes.data(), bytes.size()); }
 
@@ -164,47 +159,6 @@ std::string Encode(const PullResponse& response) {
   return Flat(EncodePullResponse(results).bytes);
 }
 
-PushRequest PushProto(const RequestView& view) {
-  PushRequest request;
-  *request.mutable_header() = view.header;
-  for (const SegmentView& segment : view.segments) {
-    PushSegment& out = *request.add_segments();
-    out.set_table(segment.table);
-    out.set_partition(segment.partition);
-    out.set_ordinal(segment.ordinal);
-    out.set_element_type(segment.element_type);
-    out.set_keys(Flat(segment.keys));
-    out.set_values(Flat(segment.values));
-    out.set_exponent(segment.exponent);
-    out.set_effect(segment.effect);
-    out.set_slots(Flat(segment.slots));
-  }
-  return request;
-}
-
-PullRequest PullProto(const RequestView& view) {
-  PullRequest request;
-  *request.mutable_header() = view.header;
-  for (const SegmentView& segment : view.segments) {
-    PullSegment& out = *request.add_segments();
-    out.set_table(segment.table);
-    out.set_partition(segment.partition);
-    out.set_keys(Flat(segment.keys));
-    out.set_with_slots(segment.with_slots);
-  }
-  return request;
-}
-
-PullResponse ToProto(const PullResponseView& view) {
-  PullResponse response;
-  for (const PullResultView& result : view.results) {
-    PullResult& out = *response.add_results();
-    out.set_values(Flat(result.values));
-    out.set_slots(Flat(result.slots));
-  }
-  return response;
-}
-
 std::string Encode(const ScanResponse& page) {
   return Flat(EncodeScanResponse({.keys = View(page.keys()),
                                   .values = View(page.values()),
@@ -212,16 +166,6 @@ std::string Encode(const ScanResponse& page) {
                                   .done = page.done(),
                                   .next_key = page.next_key()})
                   .bytes);
-}
-
-ScanResponse ToProto(const ScanResponseView& view) {
-  ScanResponse page;
-  page.set_keys(Flat(view.keys));
-  page.set_values(Flat(view.values));
-  page.set_slots(Flat(view.slots));
-  page.set_done(view.done);
-  page.set_next_key(view.next_key);
-  return page;
 }
 
 TEST(CodecTest, EncodersWriteTheBytesOfProtobuf) {
@@ -245,26 +189,26 @@ TEST(CodecTest, DecodersReadFragmentedProtobufBytes) {
     const Fragmented push_pieces(push, random.Splits(push.size()));
     const absl::StatusOr<RequestView> push_view = DecodePushRequest(push_pieces.view());
     ASSERT_TRUE(push_view.ok()) << push_view.status();
-    EXPECT_EQ(PushProto(*push_view).SerializeAsString(), push);
+    EXPECT_EQ(PushMessage(*push_view).SerializeAsString(), push);
 
     const std::string pull = random.Pull().SerializeAsString();
     const Fragmented pull_pieces(pull, random.Splits(pull.size()));
     const absl::StatusOr<RequestView> pull_view = DecodePullRequest(pull_pieces.view());
     ASSERT_TRUE(pull_view.ok()) << pull_view.status();
-    EXPECT_EQ(PullProto(*pull_view).SerializeAsString(), pull);
+    EXPECT_EQ(PullMessage(*pull_view).SerializeAsString(), pull);
 
     const std::string response = random.Response().SerializeAsString();
     const Fragmented response_pieces(response, random.Splits(response.size()));
     const absl::StatusOr<PullResponseView> response_view =
         DecodePullResponse(response_pieces.view());
     ASSERT_TRUE(response_view.ok()) << response_view.status();
-    EXPECT_EQ(ToProto(*response_view).SerializeAsString(), response);
+    EXPECT_EQ(PullResponseMessage(*response_view).SerializeAsString(), response);
 
     const std::string page = random.Page().SerializeAsString();
     const Fragmented page_pieces(page, random.Splits(page.size()));
     const absl::StatusOr<ScanResponseView> page_view = DecodeScanResponse(page_pieces.view());
     ASSERT_TRUE(page_view.ok()) << page_view.status();
-    EXPECT_EQ(ToProto(*page_view).SerializeAsString(), page);
+    EXPECT_EQ(ScanResponseMessage(*page_view).SerializeAsString(), page);
   }
 }
 
@@ -287,7 +231,7 @@ TEST(CodecTest, MessageInAnyThreeFragmentsReadsTheSame) {
       const Fragmented pieces(bytes, {i, j});
       const absl::StatusOr<RequestView> view = DecodePushRequest(pieces.view());
       ASSERT_TRUE(view.ok()) << view.status();
-      ASSERT_EQ(PushProto(*view).SerializeAsString(), bytes);
+      ASSERT_EQ(PushMessage(*view).SerializeAsString(), bytes);
     }
   }
 }
@@ -321,7 +265,7 @@ TEST(CodecTest, MangledBytesAreReadAsByProtobuf) {
       expected.mutable_header();
       // Unknown fields stay in the protobuf message but not in the view.
       expected.DiscardUnknownFields();
-      PushRequest actual = PushProto(*view);
+      PushRequest actual = PushMessage(*view);
       actual.DiscardUnknownFields();
       ASSERT_EQ(actual.SerializeAsString(), expected.SerializeAsString()) << i;
     } else {

@@ -21,7 +21,7 @@ class AllowedFoldersTest : public testing::Test {
   const std::string top_;
 };
 
-TEST_F(AllowedFoldersTest, FoldersAndWhatIsInThemAreAllowed) {
+TEST_F(AllowedFoldersTest, ContentsOfAllowedFoldersAreAllowed) {
   for (const std::string& root : {top_ + "/allowed", top_ + "/allowed/"}) {
     const AllowedFolders folders({"/nonexistent", root});
     for (const char* path : {"/allowed", "/allowed/", "/allowed/inner", "/allowed/new/deeper"})

@@ -25,7 +25,7 @@ class Gate {
     std::string peer;
     std::string method;
     std::string reason;
-    // What the peer gets.
+    // The code that the peer gets.
     absl::StatusCode code;
   };
   // Called on gRPC's threads for each refused call; must be thread-safe and must not block.

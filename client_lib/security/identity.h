@@ -11,7 +11,7 @@
 
 namespace pawl {
 
-// What a certificate entitles its owner to do (method_roles.h).
+// The role that a certificate gives its owner (method_roles.h).
 enum class PeerRole : uint8_t {
   kScheduler,
   kServer,

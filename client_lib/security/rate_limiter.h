@@ -2,35 +2,30 @@
 #ifndef PAWL_CLIENT_LIB_SECURITY_RATE_LIMITER_H_
 #define PAWL_CLIENT_LIB_SECURITY_RATE_LIMITER_H_
 
-#include <chrono>
-
 #include "client_lib/base/clock.h"
 #include "client_lib/base/mutex.h"
+#include "client_lib/security/admission/token_bucket.h"
 
 namespace pawl {
 
-// At most so many lines per second are logged, however many calls are refused.
+// So many lines per second are logged on average, however many calls are refused.
 inline constexpr int kMaxRefusalsLoggedPerSecond = 10;
 
-// Allows `per_second` events in each second. Thread-safe.
+// Allows `per_second` events per second on average, and as many at once. Thread-safe.
 class RateLimiter {
  public:
-  explicit RateLimiter(int per_second) : per_second_(per_second) {}
+  explicit RateLimiter(int per_second) : bucket_(per_second, per_second, MonotonicTime()) {}
 
   bool Allows(MonotonicTime now) {
     MutexLock lock(mu_);
-    if (now >= second_ends_) {
-      second_ends_ = now + std::chrono::seconds(1);
-      used_ = 0;
-    }
-    return used_++ < per_second_;
+    if (!bucket_.HasToken(now)) return false;
+    bucket_.Take(1, now);
+    return true;
   }
 
  private:
-  const int per_second_;
   Mutex mu_;
-  MonotonicTime second_ends_ PAWL_GUARDED_BY(mu_);
-  int used_ PAWL_GUARDED_BY(mu_) = 0;
+  TokenBucket bucket_ PAWL_GUARDED_BY(mu_);
 };
 
 }  // namespace pawl

@@ -33,7 +33,7 @@ int64_t UnixSeconds() {
 }
 
 void WarnOfExpiry(const CertificateState& state) {
-  // A token lives for hours; its holder knows.
+  // Tokens expire after hours; their owners know.
   if (state.is_token) return;
   const int64_t days = (state.not_after - UnixSeconds()) / kSecondsPerDay;
   if (days < kExpiryWarningDays)

@@ -33,8 +33,7 @@ inline constexpr char kTlsDirHelp[] =
 inline constexpr char kInsecureHelp[] =
     "without --tls_dir and PAWL_TLS_DIR: allow connections from and to other machines, neither "
     "encrypted nor authenticated. Every process that reaches a port can then read the model and "
-    "stop "
-    "the job";
+    "stop the job";
 
 // `options`, and the folder that the environment's PAWL_TLS_DIR names if they name none. Daemons,
 // which accept no token, use this.

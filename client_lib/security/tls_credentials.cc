@@ -95,7 +95,7 @@ class GateProcessor final : public grpc::AuthMetadataProcessor {
   const std::shared_ptr<GateCounts> counts_;
 };
 
-// What a process connects with.
+// The files with which a process connects.
 struct OwnFiles {
   Identity identity;
   int64_t not_after = 0;

@@ -378,29 +378,28 @@ void ClientCore::TakeOver(const LogicalWorkerAssignment& assignment, const CallO
                                                        : registration_.incarnation());
   header.set_logical_worker(rank);
   header.set_ticket(assignment.ticket());
-  pawl::TakeOver(
-      *messenger_, header, router_->current()->partitions(), deadline,
-      [self = shared_from_this(), header, deadline, rank, step,
-       done = std::move(done)](absl::StatusOr<std::vector<uint64_t>> clocks) mutable {
-        if (!clocks.ok()) {
-          done(clocks.status());
-          return;
-        }
-        absl::StatusOr<Resumption> at =
-            ResumptionAt(*clocks, self->registration_.job().consistency().mode());
-        if (!at.ok() || at->behind.empty()) {
-          if (at.ok()) *step = at->step;
-          done(at.status());
-          return;
-        }
-        *step = at->step;
-        header.set_step(at->step - 1);
-        spdlog::info(
-            "logical worker {} had ended step {} in {} of {} partitions; ending it in the others",
-            rank, at->step - 1, clocks->size() - at->behind.size(), clocks->size());
-        std::make_shared<EndStepCall>(header, deadline, std::move(done))
-            ->Send(*self->messenger_, at->behind, {});
-      });
+  pawl::TakeOver(*messenger_, header, router_->current()->partitions(), deadline,
+                 [self = shared_from_this(), header, deadline, rank, step,
+                  done = std::move(done)](absl::StatusOr<std::vector<uint64_t>> clocks) mutable {
+                   if (!clocks.ok()) {
+                     done(clocks.status());
+                     return;
+                   }
+                   absl::StatusOr<Resumption> at =
+                       ResumptionAt(*clocks, self->registration_.job().consistency().mode());
+                   if (!at.ok() || at->behind.empty()) {
+                     if (at.ok()) *step = at->step;
+                     done(at.status());
+                     return;
+                   }
+                   *step = at->step;
+                   header.set_step(at->step - 1);
+                   spdlog::info(
+                       "rank {} had ended step {} in {} of {} partitions; ending it in the others",
+                       rank, at->step - 1, clocks->size() - at->behind.size(), clocks->size());
+                   std::make_shared<EndStepCall>(header, deadline, std::move(done))
+                       ->Send(*self->messenger_, at->behind, {});
+                 });
 }
 
 void ClientCore::CloseLogicalWorker(uint32_t rank) {

@@ -85,7 +85,7 @@ class FakeCluster {
   // Covers the old and new tables.
   RoutingTable routing() const;
   void FailJob(const std::string& failure);
-  // What registrations answer; by default the newest.
+  // Sets the protocol in answers to registrations; by default the newest.
   void SetProtocol(uint32_t protocol);
   // Job.clip_global_norm, for later registrations. `squares` are those of every step, by partition.
   // Until ReleaseAwaits no server answers AWAIT_ALL.
@@ -108,7 +108,7 @@ class FakeCluster {
   std::set<uint64_t> Ordinals(uint64_t sender, uint64_t step, uint32_t partition) const;
   // Counts only incarnations that the scheduler knows.
   uint64_t heartbeats() const;
-  // What heartbeats have reported.
+  // The metrics that heartbeats have reported.
   std::vector<UserMetric> metrics() const;
   std::vector<RegisterRequest> registrations() const;
   bool said_goodbye() const;

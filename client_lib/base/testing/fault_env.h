@@ -90,7 +90,7 @@ class FaultEnv final : public Env {
 
   struct File {
     std::string contents;
-    // What certainly survives power loss.
+    // The bytes that certainly survive power loss.
     std::string durable;
     // A lower bound of the length to which `durable` agrees with `contents`: below durable.size()
     // after a truncation since the last sync.

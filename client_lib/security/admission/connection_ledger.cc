@@ -6,7 +6,7 @@
 namespace pawl {
 namespace {
 
-// What a call adds to its message, at least: metadata, frames and TLS records.
+// The least that a call adds to its message: metadata, frames and TLS records.
 constexpr int64_t kCallOverheadBytes = 1024;
 // Frames and TLS records add less than this part of a message.
 constexpr int64_t kFramingDivisor = 32;
@@ -17,7 +17,7 @@ constexpr int64_t kUnexplainedBytes = 256 << 10;
 // gRPC needs less time for what belongs to calls that have ended, and real metadata is smaller.
 constexpr int kMinStrayLooks = 3;
 constexpr uint64_t kMinStrayBytes = uint64_t{1} << 20;
-// What gRPC needs a second for, at most (LedgerLimits::burst_stray_seconds).
+// The most that gRPC needs a second for (LedgerLimits::burst_stray_seconds).
 constexpr double kStrayBytesPerSecond = 8 << 20;
 constexpr double kMaxStrayDebtSeconds = 5;
 // After a longer time the process may have been stopped.

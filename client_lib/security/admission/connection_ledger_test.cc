@@ -77,7 +77,7 @@ class ConnectionLedgerTest : public ::testing::Test {
       if (ledger().WantsStreams(name)) ledger().OnStreams(name, connection.streams, now_);
     }
   }
-  // What a slow link delivers before the deadline of a client's pushes.
+  // Receives as much as a slow link delivers before the deadline of a client's pushes.
   void ReceivePushes(const std::string& name) {
     for (int look = 0; look < 27; ++look) {
       Receive(name, 32 * kMiB / 27);
@@ -117,7 +117,7 @@ class ConnectionLedgerTest : public ::testing::Test {
 
 using Names = std::vector<std::string>;
 
-// What honest clients do.
+// Honest clients.
 
 TEST_F(ConnectionLedgerTest, PushesOnASlowLinkAreNoOffence) {
   Connect("a");
@@ -336,7 +336,7 @@ TEST_F(ConnectionLedgerTest, CallsOfAllStreamsThatExpireAtOnceAreNoOffence) {
   EXPECT_EQ(Offenders(), Names());
 }
 
-// What the ledger is for.
+// Attacks.
 
 TEST_F(ConnectionLedgerTest, MetadataThatNeverEndsIsAnOffence) {
   Connect("a");

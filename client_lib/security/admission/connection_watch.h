@@ -1,4 +1,4 @@
-// Feeds a ConnectionLedger.
+// Reads the kernel's and gRPC's statistics of a port's connections for a ConnectionLedger.
 #ifndef PAWL_CLIENT_LIB_SECURITY_ADMISSION_CONNECTION_WATCH_H_
 #define PAWL_CLIENT_LIB_SECURITY_ADMISSION_CONNECTION_WATCH_H_
 
@@ -26,7 +26,8 @@ inline constexpr std::chrono::milliseconds kAlertWatchInterval{5};
 inline constexpr size_t kMaxWatchedAtOnce = 1024;
 inline constexpr int kMaxReadAtOnce = 256;
 
-// Looks at the connections that gRPC has. For one thread, except ledger().
+// Passes the statistics of the connections that gRPC has to its ledger, at regular intervals. For
+// one thread, except ledger().
 class ConnectionWatch {
  public:
   struct Connection {

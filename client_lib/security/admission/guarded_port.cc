@@ -60,23 +60,24 @@ constexpr size_t kMaxTlsRecordBytes = 16384;
 // How a connection without TLS begins (RFC 9113, section 3.4).
 constexpr absl::string_view kHttp2Preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-enum class Beginning { kIncomplete, kHandshake, kOther };
+enum class FirstBytes { kIncomplete, kHandshake, kOther };
 
-Beginning TlsBeginning(absl::string_view begin, size_t available) {
+FirstBytes ClassifyTls(absl::string_view begin, size_t available) {
   const auto at = [&](size_t i) { return static_cast<uint8_t>(begin[i]); };
-  if (begin.size() > 0 && at(0) != kTlsHandshake) return Beginning::kOther;
-  if (begin.size() > 1 && at(1) != kTlsMajorVersion) return Beginning::kOther;
-  if (begin.size() < kTlsStartBytes) return Beginning::kIncomplete;
+  if (begin.size() > 0 && at(0) != kTlsHandshake) return FirstBytes::kOther;
+  if (begin.size() > 1 && at(1) != kTlsMajorVersion) return FirstBytes::kOther;
+  if (begin.size() < kTlsStartBytes) return FirstBytes::kIncomplete;
   const size_t record = size_t{at(3)} << 8 | at(4);
-  if (record == 0 || record > kMaxTlsRecordBytes || at(5) != kClientHello) return Beginning::kOther;
-  return available >= kTlsRecordHeaderBytes + record ? Beginning::kHandshake
-                                                     : Beginning::kIncomplete;
+  if (record == 0 || record > kMaxTlsRecordBytes || at(5) != kClientHello)
+    return FirstBytes::kOther;
+  return available >= kTlsRecordHeaderBytes + record ? FirstBytes::kHandshake
+                                                     : FirstBytes::kIncomplete;
 }
 
-Beginning PlaintextBeginning(absl::string_view begin) {
+FirstBytes ClassifyPlaintext(absl::string_view begin) {
   if (!absl::StartsWith(kHttp2Preface, begin.substr(0, kHttp2Preface.size())))
-    return Beginning::kOther;
-  return begin.size() >= kHttp2Preface.size() ? Beginning::kHandshake : Beginning::kIncomplete;
+    return FirstBytes::kOther;
+  return begin.size() >= kHttp2Preface.size() ? FirstBytes::kHandshake : FirstBytes::kIncomplete;
 }
 
 absl::Status CannotListen(const std::string& address, const char* what, int error) {
@@ -391,10 +392,11 @@ void GuardedPort::Look(int descriptor) {
   int available = 0;
   if (ioctl(descriptor, FIONREAD, &available) != 0) available = 0;
   const absl::string_view seen(begin.data(), static_cast<size_t>(count));
-  const Beginning beginning = security_.is_tls ? TlsBeginning(seen, static_cast<size_t>(available))
-                                               : PlaintextBeginning(seen);
-  if (beginning == Beginning::kOther) return Close(descriptor);
-  if (beginning == Beginning::kIncomplete) return;
+  const FirstBytes first_bytes = security_.is_tls
+                                     ? ClassifyTls(seen, static_cast<size_t>(available))
+                                     : ClassifyPlaintext(seen);
+  if (first_bytes == FirstBytes::kOther) return Close(descriptor);
+  if (first_bytes == FirstBytes::kIncomplete) return;
   epoll_ctl(epoll_, EPOLL_CTL_DEL, descriptor, nullptr);
   MutexLock lock(mu_);
   table_.SetQueued(descriptor);

@@ -18,7 +18,6 @@
 #include "client_lib/security/admission/connection_ledger.h"
 #include "client_lib/security/admission/connection_table.h"
 #include "client_lib/security/admission/gate_counts.h"
-#include "client_lib/security/admission/ledger_limits.h"
 #include "client_lib/security/admission/peer_quotas.h"
 #include "client_lib/security/admission/quota_interceptor.h"
 #include "client_lib/security/rate_limiter.h"
@@ -111,7 +110,7 @@ class GuardedPort {
   void Run();
   // How long the thread waits for events.
   std::chrono::milliseconds Pause(MonotonicTime now);
-  // What has become due.
+  // Runs the due work.
   void Advance(MonotonicTime now);
   void Accept(int listener);
   void Admit(int descriptor, const RemoteAddress& remote);

@@ -52,7 +52,7 @@ inline constexpr double kAbandonedCost = 3;
 // Peers that are told apart; further ones are named by NameInTable.
 inline constexpr size_t kMaxPeers = 4096;
 
-// What a call asks for: `/pawl.Parameter/Push` and the like.
+// The cost of a call by its method: `/pawl.Parameter/Push` and the like.
 struct CallCost {
   CallKind kind = CallKind::kControl;
   double tokens = 1;

@@ -1,4 +1,4 @@
-// What the kernel and gRPC know of the connections of a port.
+// The kernel's and gRPC's statistics of the connections of a port.
 #ifndef PAWL_CLIENT_LIB_SECURITY_ADMISSION_TRANSPORT_STATISTICS_H_
 #define PAWL_CLIENT_LIB_SECURITY_ADMISSION_TRANSPORT_STATISTICS_H_
 

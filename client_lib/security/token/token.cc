@@ -59,7 +59,7 @@ absl::StatusOr<int64_t> SecondsOf(const Json& json, const char* field) {
   return found->get<int64_t>();
 }
 
-// What holds of every token, whatever its signature.
+// Checks the content of a token, not its signature.
 absl::Status CheckContent(const Token& token) {
   if (!kTokenRoles.Contains(token.identity.role)) {
     return absl::InvalidArgumentError(absl::StrCat("a token cannot have the role ",

@@ -60,7 +60,7 @@ absl::StatusOr<std::string> SignToken(const Token& token, absl::string_view key_
 struct TokenParts {
   std::string key_name;
   Token token;
-  // What is signed, and the signature. `signed_text` refers to the text.
+  // The signed part of the text, and the signature. `signed_text` refers to the text.
   absl::string_view signed_text;
   std::string signature;
 };

@@ -143,7 +143,7 @@ class TokenCredentialsTest : public testing::Test {
   std::string address_;
 };
 
-TEST_F(TokenCredentialsTest, HolderCallsWhatItsRoleMay) {
+TEST_F(TokenCredentialsTest, TokenGrantsTheRpcsOfItsRole) {
   const Token token = TokenFor(kAlice, UnixNow());
   const auto reader = WithTokenText(Signed(token, key_, "team"));
   EXPECT_TRUE(reader->is_tls());

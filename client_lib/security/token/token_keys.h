@@ -1,4 +1,4 @@
-// What a scheduler or server verifies tokens with: public keys, and the ids of revoked tokens.
+// The means of a scheduler or server to verify tokens: public keys, and the ids of revoked tokens.
 #ifndef PAWL_CLIENT_LIB_SECURITY_TOKEN_TOKEN_KEYS_H_
 #define PAWL_CLIENT_LIB_SECURITY_TOKEN_TOKEN_KEYS_H_
 

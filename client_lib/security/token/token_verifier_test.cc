@@ -46,7 +46,7 @@ class TokenVerifierTest : public testing::Test {
     }
     return *verifier_;
   }
-  // What a caller with this token gets: "" if it passes, else the answer; refused twice alike.
+  // The answer to a caller with this token, the same twice; "" if it passes.
   std::string Answer(const std::string& text) {
     const CheckedToken first = verifier_->Check(absl::StrCat("Bearer ", text));
     const CheckedToken second = verifier_->Check(absl::StrCat("Bearer ", text));
