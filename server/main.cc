@@ -150,15 +150,11 @@ int main(int argc, char** argv) {
       "pawl-server",
       "holds a share of a job's parameters and serves pushes and pulls.\n\n"
       "  pawl-server --tls_dir=tls/server --scheduler=10.0.0.1:7000 --data_dir=/var/lib/pawl\n\n"
-      "The server may join and leave while the job runs. On SIGTERM it hands its "
-      "partitions over\n"
-      "first. After a crash, a restart with the same --data_dir continues as the same "
-      "server.\n\n"
-      "Exit codes: 0: the job has completed or was stopped, or the process was asked "
-      "to end; 1: the\n"
-      "job has failed, or the scheduler cannot be reached; 2: wrong usage, or a file "
-      "in --data_dir is\n"
-      "damaged.",
+      "The server may join and leave while the job runs. On SIGTERM it hands its partitions over\n"
+      "first. After a crash, a restart with the same --data_dir continues as the same server.\n\n"
+      "Exit codes: 0: the job has completed or was stopped, or the process was asked to end; 1:\n"
+      "the job has failed, or the scheduler cannot be reached; 2: wrong usage, or a file in\n"
+      "--data_dir is damaged.",
       argc, argv);
   if (pawl::SchedulerAddress(absl::GetFlag(FLAGS_scheduler)).empty())
     return pawl::UsageError("--scheduler=host:port is missing, and PAWL_SCHEDULER is not set");

@@ -199,8 +199,7 @@ absl::Status ServerNode::RefuseToDiscard(absl::string_view scheduler_says) const
       identity.job_id(), "), which is not known to have ended, and with the scheduler at ",
       options_.scheduler, ", ", scheduler_says,
       ". Check --scheduler, and that the scheduler was started with its own --data_dir or --store. "
-      "To "
-      "start over, use another --data_dir, or discard the data in this one with "
+      "To start over, use another --data_dir, or discard the data in this one with "
       "--discard_other_job"));
 }
 

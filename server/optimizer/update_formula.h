@@ -16,7 +16,7 @@
 
 namespace pawl {
 
-// What happens to a gradient in addition to scaling.
+// The change of a gradient in addition to scaling.
 enum class GradientMode {
   kPlain,
   kClipped,      // clip_value or clip_norm

@@ -63,8 +63,8 @@ class UpdateRule {
   virtual void ApplyRows(const UpdatePosition& position, float scale, size_t width, size_t count,
                          const char* const* gradients, float* const* rows) const = 0;
 
-  // What Apply does with whole rows, for processors for which it has no code. Row-wise rules begin
-  // each row themselves.
+  // The formula that Apply uses for whole rows, for processors for which it has no code. Row-wise
+  // rules begin each row themselves.
   virtual UpdateFormula FormulaAt(const UpdatePosition& position, float scale) const = 0;
 };
 

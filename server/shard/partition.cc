@@ -209,8 +209,7 @@ absl::Status Partition::CheckMayAssign(const Sender& sender) const {
       "logical worker ", sender.number, " assigns at step ", sender.step, " in partition ", index_,
       has_gradients ? ", which has gradients of that step" : "",
       "; a logical worker may assign only in the job's first step, and in SYNC mode only before "
-      "any "
-      "gradient: let the others wait for it, or assign as a free-running client"));
+      "any gradient: let the others wait for it, or assign as a free-running client"));
 }
 
 absl::StatusOr<PushOutcome> Partition::Assign(const Sender& sender, uint64_t ordinal,

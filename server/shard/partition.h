@@ -253,7 +253,7 @@ class Partition {
 
   // A server may have 65,536 partitions with 16,384 workers each, so this is kept small.
   struct Worker {
-    // What its clock counts as in min_clock().
+    // The clock as min_clock() counts it.
     uint64_t Counted() const { return std::max<uint64_t>(clock, counts_from); }
     // Whether its clock holds back no other worker.
     bool IsExempt() const { return released || clock < counts_from; }
@@ -302,7 +302,7 @@ class Partition {
   // Keeps the place of what is applied already or at the close, because the sum takes the gradients
   // of a rank in the order of their ordinals.
   void SkipInSum(const Sender& sender, uint64_t ordinal, const TablePart& part);
-  // What closing a step and asking for its squares require.
+  // Checks the preconditions of closing a step and of asking for its squares.
   absl::Status CheckMayClose(const Sender& sender) const;
   bool ClipsGlobalNorm() const { return options_.clip_global_norm > 0; }
   // Closes all steps that enough ranks have ended.

@@ -20,7 +20,7 @@ namespace pawl {
 // New weights, and perhaps slots, for some rows or blocks of one table, in the memory in which they
 // arrived. REQUIRES for all functions that take one: TableSchema::CheckAssignment has accepted it.
 struct Assignment {
-  // What happens to the slots. Those of a new row that are not given get their initial values.
+  // The change of the slots. Those of a new row that are not given get their initial values.
   enum class Slots { kReset, kGiven, kKeep };
 
   // A count of updates outside of a partition is a float (PushSegment.slots).
@@ -39,7 +39,7 @@ struct Assignment {
   ByteView slots = {};
 
  private:
-  // What UINT32_MAX rounds to.
+  // UINT32_MAX, rounded.
   static constexpr float kMostUpdates = 4294967296.0f;
 };
 

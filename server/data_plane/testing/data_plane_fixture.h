@@ -35,8 +35,6 @@ class DataPlaneTest : public testing::Test, public JobMembership {
   struct Answer {
     absl::Status status;
     IncomingMessage message;
-    // Owns the answer's memory.
-    OutgoingMessage outgoing;
   };
 
   void Start(ConsistencyMode mode, uint32_t logical_workers, DataPlaneOptions options = {}) {
@@ -149,7 +147,7 @@ class DataPlaneTest : public testing::Test, public JobMembership {
     plane_->Handle(method, IncomingMessage{ByteView(bytes->data(), bytes->size()), bytes}, context,
                    [answer](absl::Status status, OutgoingMessage message) {
                      EXPECT_FALSE(answer->has_value()) << "answered twice";
-                     *answer = Answer{status, {message.bytes, message.owner}, message};
+                     *answer = Answer{status, {message.bytes, message.owner}};
                    });
     return answer;
   }

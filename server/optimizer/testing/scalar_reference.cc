@@ -10,31 +10,6 @@
 namespace pawl {
 namespace {
 
-float BaseRate(const Optimizer& spec) {
-  switch (spec.kind_case()) {
-    case Optimizer::kSgd:
-      return spec.sgd().learning_rate();
-    case Optimizer::kMomentum:
-      return spec.momentum().learning_rate();
-    case Optimizer::kAdagrad:
-      return spec.adagrad().learning_rate();
-    case Optimizer::kRowwiseAdagrad:
-      return spec.rowwise_adagrad().learning_rate();
-    case Optimizer::kRmsprop:
-      return spec.rmsprop().learning_rate();
-    case Optimizer::kAdam:
-      return spec.adam().learning_rate();
-    case Optimizer::kAdamw:
-      return spec.adamw().learning_rate();
-    case Optimizer::kFtrl:
-      return spec.ftrl().learning_rate();
-    case Optimizer::kAssign:
-    case Optimizer::KIND_NOT_SET:
-      break;
-  }
-  return 0.0f;
-}
-
 double SumOfSquares(const std::vector<float>& values) {
   double lanes[16] = {};
   for (size_t i = 0; i < values.size(); ++i) {
@@ -69,7 +44,7 @@ void ScalarApply(const Optimizer& spec, const UpdatePosition& position, float sc
     }
     return;
   }
-  const float rate = LearningRate(BaseRate(spec), spec.schedule()).At(position.step);
+  const float rate = LearningRate(BaseRateOf(spec), spec.schedule()).At(position.step);
 
   std::vector<float> gradients(count);
   if (count > 0) std::memcpy(gradients.data(), gradient, count * sizeof(float));

@@ -128,7 +128,7 @@ class PartitionLoader::Fields {
   }
 
   // Makes the clocks of a job with clip_global_norm those of one without, or the reverse. Only a
-  // checkpoint is of another job, and its steps are begun again anyway. REQUIRES: the rest of the
+  // checkpoint is of another job, and its steps start again anyway. REQUIRES: the rest of the
   // partition is loaded.
   absl::Status FitClocks(bool clips) {
     if (!is_sync() || clips == partition_.ClipsGlobalNorm()) return absl::OkStatus();

@@ -36,7 +36,7 @@ class PartitionLoader {
   absl::StatusOr<Partition> Finish();
 
  private:
-  // What the loaders of the formats share.
+  // Shared by the loaders of the formats.
   class Fields;
   class Format1;
   class Sections;

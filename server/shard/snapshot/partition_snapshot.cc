@@ -25,7 +25,7 @@ struct HeldSnapshot::State {
     uint32_t table;
     Gradient gradient;
   };
-  // What Read emits next.
+  // The part that Read emits next.
   enum class Part { kHead, kTables, kStep, kSums, kEarly, kEnd, kOver };
 
   // The header and the sections before the tables, and the range of its bytes that holds the terms.
