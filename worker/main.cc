@@ -20,12 +20,15 @@
 #include <string>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include "absl/flags/flag.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/clock.h"
+#include "client_lib/base/status_macros.h"
 #include "client_lib/daemon/daemon.h"
 #include "client_lib/daemon/health_endpoint.h"
 #include "client_lib/job/job_file.h"
@@ -125,17 +128,16 @@ constexpr char kUsage[] =
     "  pawl-worker --scheduler=HOST:PORT [--tls_dir=FOLDER] [--data_dir=FOLDER] "
     "[--device=cpu|cuda:N]\n"
     "  pawl-worker --make_index --job=FILE [--index_dir=FOLDER]\n\n"
-    "Joins the job that the scheduler runs, reads the job's data files (their paths must be valid\n"
-    "on this machine), trains the logical workers that the scheduler assigns to it, and ends with\n"
-    "the job. The job starts when as many workers have joined as pawl-scheduler's --workers says;\n"
-    "`pawlctl run` does all of that on one machine. More workers may join at any time: they take\n"
-    "their share if the job says `elastic: true`, and otherwise stand by until another one "
-    "leaves.\n\n"
-    "To restart a worker that has died, run the same command: it continues from the step that the\n"
-    "servers report. If it does not return, the other workers take over its ranks. SIGTERM makes "
-    "a\n"
-    "worker end its current step and leave; its ranks move to the other workers at once, or wait\n"
-    "for the next worker if there is none.\n\n"
+    "Joins the job that the scheduler runs, reads the job's data files (their paths must be\n"
+    "valid on this machine), trains the logical workers that the scheduler assigns to it, and\n"
+    "ends with the job. The job starts when as many workers have joined as pawl-scheduler's\n"
+    "--workers says; `pawlctl run` does all of that on one machine. More workers may join at\n"
+    "any time: they take their share if the job says `elastic: true`, and otherwise stand by\n"
+    "until another one leaves.\n\n"
+    "To restart a worker that has died, run the same command: it continues from the step that\n"
+    "the servers report. If it does not return, the other workers take over its ranks. SIGTERM\n"
+    "makes a worker end its current step and leave; its ranks move to the other workers at\n"
+    "once, or wait for the next worker if there is none.\n\n"
     "Exit codes:\n"
     "  0  the job completed or was stopped, or a signal asked this process to end\n"
     "  1  the job failed, the scheduler cannot be reached, or it has declared this process dead\n"
@@ -215,79 +217,85 @@ int MakeIndex() {
   return kExitDone;
 }
 
-int Main(int argc, char** argv) {
-  RestartWithHugePages(argv);
-  RestartWithBetterOpenBlasKernels(argv);
-  SetUpDaemon("pawl-worker", kUsage, argc, argv);
-  if (absl::GetFlag(FLAGS_make_index)) return MakeIndex();
+// The options of the command line. Creates --data_dir.
+absl::StatusOr<WorkerOptions> ReadOptions() {
   WorkerOptions options;
   options.scheduler = SchedulerAddress(absl::GetFlag(FLAGS_scheduler));
   if (options.scheduler.empty()) {
-    return UsageError(
+    return absl::InvalidArgumentError(
         "--scheduler is missing and the environment variable PAWL_SCHEDULER is not set");
   }
-  if (const absl::Status status = CheckSchedulerAddress(options.scheduler); !status.ok()) {
-    return UsageError(status.message());
-  }
+  PAWL_RETURN_IF_ERROR(CheckSchedulerAddress(options.scheduler));
   options.data_dir = absl::GetFlag(FLAGS_data_dir);
   if (!options.data_dir.empty()) {
     std::error_code error;
     std::filesystem::create_directories(options.data_dir, error);
     if (error)
-      return UsageError(
+      return absl::InvalidArgumentError(
           absl::StrCat("--data_dir=", options.data_dir, " cannot be created: ", error.message()));
   }
   options.security = WithEnvironment({absl::GetFlag(FLAGS_tls_dir), absl::GetFlag(FLAGS_insecure)});
-  const absl::StatusOr<std::unique_ptr<Security>> security =
-      Security::Open(options.security, RoleSet(PeerRole::kWorker));
-  if (!security.ok()) return UsageError(security.status().message());
-  absl::Status is_allowed = (*security)->CheckAddresses("scheduler", options.scheduler);
-  is_allowed.Update((*security)->CheckAddresses("listen", absl::GetFlag(FLAGS_listen)));
-  if (!is_allowed.ok()) return UsageError(is_allowed.message());
   options.device = absl::GetFlag(FLAGS_device);
   const absl::StatusOr<CudaMath> cuda_math = ParseCudaMath(absl::GetFlag(FLAGS_cuda_math));
   if (!cuda_math.ok())
-    return UsageError(absl::StrCat("--cuda_math: ", cuda_math.status().message()));
+    return absl::InvalidArgumentError(absl::StrCat("--cuda_math: ", cuda_math.status().message()));
   options.cuda_math = *cuda_math;
   const absl::StatusOr<GemmKernel> kernel = ParseGemmKernel(absl::GetFlag(FLAGS_matmul_kernel));
-  if (!kernel.ok()) return UsageError(absl::StrCat("--matmul_kernel: ", kernel.status().message()));
+  if (!kernel.ok())
+    return absl::InvalidArgumentError(absl::StrCat("--matmul_kernel: ", kernel.status().message()));
   options.matmul_kernel = *kernel;
   const absl::StatusOr<CollectivesChoice> collectives =
       ParseCollectives(absl::GetFlag(FLAGS_collectives));
   if (!collectives.ok())
-    return UsageError(absl::StrCat("--collectives: ", collectives.status().message()));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--collectives: ", collectives.status().message()));
   options.collectives = *collectives;
   options.records_steps = absl::GetFlag(FLAGS_cuda_graphs);
   options.insecure_collectives = absl::GetFlag(FLAGS_insecure_collectives);
   options.collective_host = absl::GetFlag(FLAGS_collective_host);
   if (absl::StrContains(options.collective_host, "://") ||
       absl::StrContains(options.collective_host, ' ')) {
-    return UsageError(absl::StrCat("--collective_host=", options.collective_host,
-                                   " is not an IP address or name"));
+    return absl::InvalidArgumentError(absl::StrCat("--collective_host=", options.collective_host,
+                                                   " is not an IP address or name"));
   }
   options.max_data_bytes = absl::GetFlag(FLAGS_max_data_bytes);
   options.max_rank_data_bytes = absl::GetFlag(FLAGS_max_rank_data_bytes);
   options.index_dir = absl::GetFlag(FLAGS_index_dir);
   if (absl::GetFlag(FLAGS_connect_timeout_s) < 1)
-    return UsageError("--connect_timeout_s must be at least 1");
+    return absl::InvalidArgumentError("--connect_timeout_s must be at least 1");
   options.connect_timeout = std::chrono::seconds(absl::GetFlag(FLAGS_connect_timeout_s));
   if (absl::GetFlag(FLAGS_element_delay_ns) < 0)
-    return UsageError("--element_delay_ns must not be negative");
+    return absl::InvalidArgumentError("--element_delay_ns must not be negative");
   options.element_delay = std::chrono::nanoseconds(absl::GetFlag(FLAGS_element_delay_ns));
   if (absl::GetFlag(FLAGS_step_delay_ms) < 0)
-    return UsageError("--step_delay_ms must not be negative");
+    return absl::InvalidArgumentError("--step_delay_ms must not be negative");
   options.step_delay = std::chrono::milliseconds(absl::GetFlag(FLAGS_step_delay_ms));
-  const std::string straggler_text = absl::GetFlag(FLAGS_straggler);
-  const absl::StatusOr<Straggler> straggler = ParseStraggler(straggler_text);
+  const absl::StatusOr<Straggler> straggler = ParseStraggler(absl::GetFlag(FLAGS_straggler));
   if (!straggler.ok())
-    return UsageError(absl::StrCat("--straggler: ", straggler.status().message()));
+    return absl::InvalidArgumentError(absl::StrCat("--straggler: ", straggler.status().message()));
   options.straggler = *straggler;
+  return options;
+}
+
+int Main(int argc, char** argv) {
+  RestartWithHugePages(argv);
+  RestartWithBetterOpenBlasKernels(argv);
+  SetUpDaemon("pawl-worker", kUsage, argc, argv);
+  if (absl::GetFlag(FLAGS_make_index)) return MakeIndex();
+  absl::StatusOr<WorkerOptions> read = ReadOptions();
+  if (!read.ok()) return UsageError(read.status().message());
+  WorkerOptions options = *std::move(read);
+  const absl::StatusOr<std::unique_ptr<Security>> security =
+      Security::Open(options.security, RoleSet(PeerRole::kWorker));
+  if (!security.ok()) return UsageError(security.status().message());
+  absl::Status is_allowed = (*security)->CheckAddresses("scheduler", options.scheduler);
+  is_allowed.Update((*security)->CheckAddresses("listen", absl::GetFlag(FLAGS_listen)));
+  if (!is_allowed.ok()) return UsageError(is_allowed.message());
 
   spdlog::info("this processor computes with the {} kernels",
                GemmKernelName(options.matmul_kernel));
-  if (!straggler_text.empty()) {
-    spdlog::warn("an experiment: this worker's steps are delayed (--straggler={})", straggler_text);
-  }
+  if (const std::string straggler = absl::GetFlag(FLAGS_straggler); !straggler.empty())
+    spdlog::warn("an experiment: this worker's steps are delayed (--straggler={})", straggler);
   spdlog::info("OpenBLAS uses its {} kernels", OpenBlasKernels());
   EndSignal signal;
   absl::StatusOr<std::unique_ptr<HealthEndpoint>> health =

@@ -13,12 +13,13 @@
 
 namespace pawl {
 
-// What every back end offers to a group former: each member creates one, all members exchange their
-// introductions by other means, and connect. Connect is the first call. Operations called before it
-// has ended wait for it as for any other operation.
+// The interface of every back end for a group former: each member creates one, all members exchange
+// their introductions by other means, and connect. Connect is the first call. Operations called
+// before it has ended wait for it as for any other operation.
 class ConnectableCollective : public Collective {
  public:
-  // What the other members need from this one, such as addresses or an id. May be empty. Constant.
+  // The data that the other members need from this one, such as addresses or an id. May be empty.
+  // Constant.
   virtual const std::string& introduction() const = 0;
 
   // Connects with the other members, as the first operation. REQUIRES: called once;

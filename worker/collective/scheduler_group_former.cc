@@ -181,8 +181,7 @@ absl::Status SchedulerGroupFormer::HandleFailure(const CollectiveKind& kind,
   if (kinds_.size() > 1) {
     spdlog::warn(
         "collective operations do not work {}. This worker uses another kind from now on, and so "
-        "do "
-        "all others in its groups",
+        "do all others in its groups",
         text);
     kinds_.erase(std::remove_if(kinds_.begin(), kinds_.end(),
                                 [&](const CollectiveKind& k) { return k.name == kind.name; }),

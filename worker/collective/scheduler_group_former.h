@@ -71,7 +71,7 @@ class SchedulerGroupFormer final : public GroupFormer {
 
   Client& client_;
   const Options options_;
-  // What this member offers.
+  // The kinds that this member offers.
   std::vector<CollectiveKind> kinds_;
   // Consecutive failures of each kind.
   std::map<std::string, int> failures_;

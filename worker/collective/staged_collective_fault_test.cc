@@ -11,8 +11,8 @@
 #include "worker/device/cuda/device.h"
 #include "worker/device/cuda/emulator/runtime.h"
 
-// What MemoryOfAHangingDeviceIsNotFreed leaves allocated. The operations run on another thread, so
-// the traces do not have the test's name.
+// MemoryOfAHangingDeviceIsNotFreed leaves memory allocated. The operations run on another thread,
+// so the traces do not have the test's name.
 extern "C" const char* __lsan_default_suppressions() {
   return "leak:pawl::CudaStream::Create\nleak:pawl::CudaStream::CopyToDevice\n"
          "leak:StagedCollectiveFaultTest_MemoryOfAHangingDeviceIsNotFreed_Test\n";

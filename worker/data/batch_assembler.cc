@@ -44,12 +44,6 @@ BatchAssembler::BatchAssembler(const SampleStore& store, FieldLookup lookup)
       seen_(store_.keys().size()),
       set_keys_(lookup_.layout.field_sets.size()) {}
 
-absl::Status BatchAssembler::AssembleRange(SampleRange samples, Batch* batch) {
-  range_.resize(samples.size());
-  std::iota(range_.begin(), range_.end(), samples.begin);
-  return Assemble(range_, batch);
-}
-
 absl::Status BatchAssembler::Assemble(absl::Span<const uint64_t> samples, Batch* batch) {
   const DataShape& shape = store_.shape;
   if (samples.size() * uint64_t{shape.field_count} > kMaxBatchEntries) {

@@ -34,8 +34,6 @@ class BatchAssembler {
   // Overwrites *batch, reusing its memory, with these samples in this order. RESOURCE_EXHAUSTED
   // above a limit; *batch is then unspecified. REQUIRES: each index is below the store's size.
   absl::Status Assemble(absl::Span<const uint64_t> samples, Batch* batch);
-  // Does the same for a range of samples.
-  absl::Status AssembleRange(SampleRange samples, Batch* batch);
 
  private:
   // A slot of the hash table, or a key's place in the batch.
@@ -89,7 +87,6 @@ class BatchAssembler {
   // By partition: the index of its next key.
   std::vector<uint32_t> next_in_partition_;
   std::vector<uint64_t> unsorted_;
-  std::vector<uint64_t> range_;
 };
 
 }  // namespace pawl

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <set>
 #include <string>
@@ -149,8 +150,10 @@ TEST(BatchAssemblerTest, KeysComeInTheOrderOfPartitions) {
                           {FieldLayout::Single(dataset->shape().field_count), {{3, partitions}}});
     Batch expected, batch;
     for (uint64_t begin = 0; begin < 200; begin += 50) {
-      ASSERT_TRUE(plain.AssembleRange({begin, begin + 50}, &expected).ok());
-      ASSERT_TRUE(sorted.AssembleRange({begin, begin + 50}, &batch).ok());
+      std::vector<uint64_t> samples(50);
+      std::iota(samples.begin(), samples.end(), begin);
+      ASSERT_TRUE(plain.Assemble(samples, &expected).ok());
+      ASSERT_TRUE(sorted.Assemble(samples, &batch).ok());
       EXPECT_EQ(batch.labels, expected.labels);
       EXPECT_EQ(batch.field_sets[0].field_begin, expected.field_sets[0].field_begin);
       EXPECT_THAT(batch.keys[0], UnorderedElementsAreArray(expected.keys[0]));
@@ -249,13 +252,13 @@ TEST(BatchAssemblerTest, LabelsAndWeightsFollowTheirSamples) {
   EXPECT_THAT(part.weights, ElementsAre(0.5f));
 }
 
-TEST(BatchAssemblerTest, RangeAssemblesItsSamplesInOrder) {
+TEST(BatchAssemblerTest, BatchReplacesTheOneBefore) {
   const auto dataset = Load(Csv(), "range.csv", "y,a,b,n,m\n0,p,q,1,2\n1,r,q,3,4\n2,p,s,5,6\n");
   BatchAssembler assembler(dataset->store());
   Batch batch;
-  ASSERT_TRUE(assembler.AssembleRange(SampleRange{1, 3}, &batch).ok());
+  ASSERT_TRUE(assembler.Assemble({1, 2}, &batch).ok());
   EXPECT_THAT(batch.labels, ElementsAre(1, 2));
-  ASSERT_TRUE(assembler.AssembleRange(SampleRange{1, 1}, &batch).ok());
+  ASSERT_TRUE(assembler.Assemble({}, &batch).ok());
   EXPECT_EQ(batch.samples, 0u);
   EXPECT_THAT(batch.keys[0], IsEmpty());
   EXPECT_THAT(batch.field_sets[0].field_begin, ElementsAre(0));

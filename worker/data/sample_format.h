@@ -14,7 +14,7 @@
 
 namespace pawl {
 
-// What every sample of the data has.
+// The layout of every sample of the data.
 struct SampleLayout {
   // LIBSVM: without its fields, whose number depends on the files.
   DataShape shape;

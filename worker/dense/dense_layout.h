@@ -27,7 +27,7 @@ struct DenseBlock {
   size_t slots_count = 0;
 };
 
-// What one collective operation carries: a run of blocks.
+// The blocks of one collective operation: a run.
 struct DenseBucket {
   // Range [first_block, end_block) of the layout's blocks, and the ranges of its weights and slots.
   size_t first_block = 0;

@@ -204,13 +204,13 @@ class DenseReplica final : public DenseSource {
     std::shared_ptr<float> sum;
     std::shared_ptr<float> reduced;
     std::vector<float> scattered;
-    // What is being added to `sum`.
+    // The gradients that are being added to `sum`.
     std::vector<std::shared_ptr<float>> contributions;
     // Whether the collective needs host memory and `sum` is not in it; then these two are used.
     bool through_host = false;
     std::vector<float> host_sum;
     std::vector<float> host_reduced;
-    // What follows the gradients: first that of the sum, later that of the reduced sum.
+    // The numbers behind the gradients: first those of the sum, later those of the reduced sum.
     std::vector<float> tail;
     // With sharding: the new weights, whether the sums were not finite, and in a write-back step
     // the slots, packed.

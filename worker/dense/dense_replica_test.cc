@@ -597,7 +597,7 @@ TEST(DenseReplicaOnDeviceTest, MemoryOfAHangingGroupIsNeitherFreedNorReused) {
   // Never destroyed: memory of it is leaked.
   static auto* const device = new RemoteMemoryDevice(RemoteMemoryDevice::Reads::kLate);
   FakeGroups groups(1);
-  // What the operations of the current group have read and written.
+  // The memory that the operations of the current group have read and written.
   Mutex mu;
   std::set<char*> given;
   groups.SetDeviceMemory([&](void* address, size_t bytes) {

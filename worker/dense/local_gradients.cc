@@ -19,7 +19,7 @@ absl::Status LocalGradients::Begin(uint32_t rank, uint64_t first_step) {
   PAWL_ASSIGN_OR_RETURN(std::shared_ptr<float> gradients, memory_.Allocate(layout_.elements()));
   MutexLock lock(mu_);
   Rank& started = ranks_.at(rank);
-  started.begun = true;
+  started.has_started = true;
   started.first_step = first_step;
   started.ready.assign(layout_.tables(), false);
   started.gradients = std::move(gradients);
@@ -55,7 +55,7 @@ std::optional<std::vector<GroupRank>> LocalGradients::Ranks() const {
   MutexLock lock(mu_);
   std::vector<GroupRank> ranks;
   for (const auto& [number, rank] : ranks_) {
-    if (!rank.begun) return std::nullopt;
+    if (!rank.has_started) return std::nullopt;
     GroupRank& to = ranks.emplace_back();
     to.set_rank(number);
     to.set_incarnation(rank.incarnation);
@@ -68,7 +68,7 @@ std::optional<uint64_t> LocalGradients::EarliestStep() const {
   std::optional<uint64_t> earliest;
   const auto add = [&](uint64_t step) { earliest = std::min(earliest.value_or(step), step); };
   for (const auto& [number, rank] : ranks_) {
-    if (rank.begun) add(rank.first_step);
+    if (rank.has_started) add(rank.first_step);
   }
   for (const Departed& departed : departed_) add(*departed.rank.step);
   return earliest;
@@ -112,7 +112,7 @@ bool LocalGradients::IsReadyLocked(const Rank& rank, const DenseBucket& bucket,
 bool LocalGradients::IsComplete(size_t bucket, uint64_t step) const {
   MutexLock lock(mu_);
   for (const auto& [number, rank] : ranks_) {
-    if (!rank.begun) return false;
+    if (!rank.has_started) return false;
     if (rank.first_step <= step && !IsReadyLocked(rank, layout_.buckets()[bucket], step))
       return false;
   }

@@ -1,4 +1,4 @@
-// What the ranks of a process have contributed to a step of the dense parameters.
+// The contributions of a process's ranks to a step of the dense parameters.
 #ifndef PAWL_WORKER_DENSE_LOCAL_GRADIENTS_H_
 #define PAWL_WORKER_DENSE_LOCAL_GRADIENTS_H_
 
@@ -42,7 +42,7 @@ class LocalGradients {
   // A counter of these changes; and its value when the started rank began.
   uint64_t changes() const;
   uint64_t ChangesAtBegin(uint32_t rank) const;
-  // Ascending. Nothing while an expected rank has not begun.
+  // Ascending. Nothing while an expected rank has not started.
   std::optional<std::vector<GroupRank>> Ranks() const;
   // The earliest step to which a rank of this process contributes or has contributed. Nothing if
   // there is no such rank.
@@ -78,7 +78,7 @@ class LocalGradients {
  private:
   struct Rank {
     uint64_t incarnation = 0;
-    bool begun = false;
+    bool has_started = false;
     uint64_t changes_at_begin = 0;
     uint64_t first_step = 0;
     // The last step to which it contributed.

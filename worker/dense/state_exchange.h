@@ -16,7 +16,7 @@
 
 namespace pawl {
 
-// What each member of a group does before the group's first step. All members do it together:
+// The exchange of state before a group's first step. All members take part:
 //
 // 1. If no member has state, member 0 loads it from the servers.
 // 2. Each bucket's weights go from the member with the highest version (the lowest place among

@@ -71,7 +71,7 @@ enum class Transpose { kNo, kYes };
 // ties to even (client_lib/base/half.h). Sums of products are float32 in any case.
 enum class Factors { kFloat32, kBfloat16, kFloat16 };
 
-// What a layer applies to its sums: nothing, or max(x, 0).
+// The function that a layer applies to its sums: the identity, or max(x, 0).
 enum class Activation { kLinear, kRelu };
 
 // Whether an operation replaces the contents of its output, which may then be anything, even NaN,

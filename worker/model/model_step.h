@@ -1,4 +1,4 @@
-// One pass of a model over one batch, in device memory.
+// The inputs of a model: the shape of its data, and one batch in device memory.
 #ifndef PAWL_WORKER_MODEL_MODEL_STEP_H_
 #define PAWL_WORKER_MODEL_MODEL_STEP_H_
 
@@ -8,11 +8,19 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "client_lib/job/field_layout.h"
+#include "worker/data/batch.h"
 #include "worker/device/device.h"
 #include "worker/device/matrix_pool.h"
 #include "worker/device/workspace.h"
 
 namespace pawl {
+
+// Known of the data before the first batch.
+struct ModelInputs {
+  DataShape shape;
+  FieldLayout layout;
+};
 
 // The inputs of a network: the batch, the parameters and the memory for the gradients, all in
 // device memory, and the stream and workspace to use. Lives for one step.

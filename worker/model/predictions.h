@@ -1,4 +1,4 @@
-// A model's predictions and their quality.
+// A model's predictions, and the sums over samples from which the scores of an evaluation follow.
 #ifndef PAWL_WORKER_MODEL_PREDICTIONS_H_
 #define PAWL_WORKER_MODEL_PREDICTIONS_H_
 

@@ -27,7 +27,6 @@
 #include "worker/device/workspace.h"
 #include "worker/model/device_batch.h"
 #include "worker/model/loss_function.h"
-#include "worker/model/model_inputs.h"
 #include "worker/model/model_step.h"
 #include "worker/model/networks/network.h"
 #include "worker/model/predictions.h"
@@ -48,8 +47,7 @@ struct LossSum {
 // A hint for messages about numbers that are not finite, for jobs with precision.compute FLOAT16.
 inline constexpr char kBeyondFloat16[] =
     "a feature, weight, activation or gradient may be beyond 65504, the largest number of FLOAT16; "
-    "scale the data or set "
-    "precision.compute to BFLOAT16";
+    "scale the data or set precision.compute to BFLOAT16";
 
 // The hint as a suffix of a message; empty for other jobs.
 std::string OverflowHint(const Job& job);

@@ -10,9 +10,9 @@ bool HasStarted(const GetStatusResponse& job) {
   return false;
 }
 
-bool ShouldFailJob(const absl::Status& why, bool trained, bool job_has_begun) {
+bool ShouldFailJob(const absl::Status& why, bool trained, bool job_has_started) {
   if (absl::IsUnavailable(why) || absl::IsDeadlineExceeded(why)) return false;
-  return trained || !job_has_begun;
+  return trained || !job_has_started;
 }
 
 }  // namespace pawl

@@ -121,12 +121,12 @@ absl::Status RankHost::Adopt(const GetAssignmentResponse& assignment) {
       changed_.NotifyAll();
     });
   }
-  if (!lost.empty()) spdlog::info("releasing logical workers {}", absl::StrJoin(lost, ", "));
+  if (!lost.empty()) spdlog::info("releasing ranks {}", absl::StrJoin(lost, ", "));
   if (!gained.empty()) {
-    spdlog::info("taking over logical workers {} of {}", absl::StrJoin(gained, ", "),
+    spdlog::info("taking over ranks {} of {}", absl::StrJoin(gained, ", "),
                  options_.shared.logical_workers);
   } else if (count == 0 && lost.empty()) {
-    spdlog::info("standing by: other workers host all logical workers");
+    spdlog::info("standing by: other workers host all ranks");
   }
   return absl::OkStatus();
 }
@@ -149,7 +149,7 @@ absl::Status RankHost::Host(Hosted& hosted) {
   const uint64_t counted_from = std::min(options_.counted_from_step, step);
   options_.shared.progress.AddRank(
       rank, step, sampler.SamplesBefore(step, rank) - sampler.SamplesBefore(counted_from, rank));
-  if (step > 0) spdlog::info("logical worker {} continues from step {}", rank, step);
+  if (step > 0) spdlog::info("rank {} continues from step {}", rank, step);
   hosted.trainer = std::make_unique<RankTrainer>(
       options_.shared, Interrupts{hosted.leave, hosted.abandon}, *session, std::move(hosted.model));
   return hosted.trainer->Run();
@@ -178,7 +178,7 @@ absl::Status RankHost::HandleEnded() {
       return status;
     } else {
       if (!absl::IsCancelled(status)) {
-        spdlog::warn("logical worker {} is released{}: {}", it->first,
+        spdlog::warn("rank {} is released{}: {}", it->first,
                      hosted.trainer == nullptr ? ", before its start" : " during a step",
                      status.ToString());
       }

@@ -21,7 +21,7 @@ inline constexpr size_t kMaxScoresInPart = 65536;
 // The default of evaluation.ndcg_at.
 inline constexpr uint32_t kDefaultNdcgAt = 10;
 
-// What a report has besides sums.
+// The scores in a report, besides sums.
 enum class ReportedScores {
   kNone,
   // Every score, as the exact area under the ROC curve requires: 8 bytes a sample.

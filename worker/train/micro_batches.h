@@ -1,4 +1,4 @@
-// Computes a batch in parts.
+// Computes a batch in parts (job.micro_batches), so that a step needs less memory.
 #ifndef PAWL_WORKER_TRAIN_MICRO_BATCHES_H_
 #define PAWL_WORKER_TRAIN_MICRO_BATCHES_H_
 

@@ -1,4 +1,4 @@
-// What the ranks of a process share.
+// Shared by the ranks of a process.
 #ifndef PAWL_WORKER_TRAIN_RANK_SHARED_H_
 #define PAWL_WORKER_TRAIN_RANK_SHARED_H_
 

@@ -206,7 +206,7 @@ absl::Status RankTrainer::ComputeAndPush(uint64_t step, const Batch* next, LossS
   PAWL_ASSIGN_OR_RETURN(*loss, Compute(step, scale, next));
   if (shared_.job.precision().compute() == FLOAT16) {
     const std::optional<std::string> line = loss_scale_watch_.OnStep(loss->loss_scale);
-    if (line.has_value()) spdlog::warn("logical worker {} at step {}: {}", rank_, step, *line);
+    if (line.has_value()) spdlog::warn("rank {} at step {}: {}", rank_, step, *line);
   }
   if (!std::isfinite(loss->loss_sum)) {
     return absl::InvalidArgumentError(absl::StrCat(

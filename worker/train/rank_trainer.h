@@ -42,7 +42,7 @@ namespace pawl {
 // gradients of all ranks. After such a step the rank hands in no gradients before the servers have
 // the end of the step: until then a successor would write back the same step again.
 //
-// What a rank pushes depends on the job, the data, the rank, the step and what it pulls. It does
+// A rank's pushes depend on the job, the data, the rank, the step and what it pulls. It does
 // not depend on the other ranks of the process or on when the rank started here. A successor starts
 // at its session's step and runs an evaluation that is due there, whether or not its predecessor
 // did.

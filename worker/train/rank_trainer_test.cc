@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstring>
 #include <map>
+#include <numeric>
 #include <set>
 #include <string>
 #include <thread>
@@ -340,7 +341,10 @@ TEST(RankTrainerTest, EvaluationSeesEveryEarlierPush) {
   BatchAssembler assembler(cluster.eval_->store());
   for (uint32_t rank = 0; rank < 2; ++rank) {
     Batch batch;
-    ASSERT_TRUE(assembler.AssembleRange(ShareOf(4, rank, 2), &batch).ok());
+    const SampleRange share = ShareOf(4, rank, 2);
+    std::vector<uint64_t> samples(share.size());
+    std::iota(samples.begin(), samples.end(), share.begin);
+    ASSERT_TRUE(assembler.Assemble(samples, &batch).ok());
     std::set<float> scores;
     for (uint32_t s = 0; s < batch.samples; ++s) {
       float score = parameters.at({"bias", 0})[0];

@@ -1,4 +1,4 @@
-// What can be tested without a GPU; with one, also a group of one member.
+// Tests without a GPU; with one, also of a group of one member.
 #include "worker/collective/nccl/collective.h"
 
 #include <future>

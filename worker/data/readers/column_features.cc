@@ -41,7 +41,7 @@ inline double SignedLog1p(double x) {
   return x < 0 ? -log : log;
 }
 
-// What a label, weight or numeric becomes of a number. False if that is malformed.
+// Makes a label, weight or numeric of a number. False if the number is malformed.
 inline bool Transform(const ColumnFeatures::Feature& feature, double number, float* result) {
   if (feature.is_numeric) {
     if (feature.log1p) number = SignedLog1p(number);

@@ -41,7 +41,7 @@ struct ColumnValue {
   int64_t integer = 0;
 };
 
-// What the columns make of a sample.
+// The values of a sample's columns.
 struct ColumnSample {
   struct List {
     size_t begin;
@@ -83,7 +83,7 @@ class ColumnFeatures {
     Column::KindCase kind;
     bool is_numeric;
     bool is_list;
-    // What an empty field stands for: a number, or a text.
+    // Whether an empty field stands for a value: a number, or a text.
     bool has_missing;
     bool has_missing_text;
     double missing;
@@ -153,7 +153,7 @@ class ColumnFeatures {
   // Appends the sample to a store of this shape.
   void Append(const ColumnSample& sample, SampleStore* store) const;
 
-  // What a feature makes of a value, for readers of whole columns.
+  // The number that a feature makes of a value, for readers of whole columns.
   absl::Status NumberOf(const Feature& feature, const ColumnValue& value, float* number) const;
   absl::Status KeyOf(const Feature& feature, const ColumnValue& value, uint64_t* key) const;
   // Where the number of a feature is in a sample. REQUIRES: it is not a field.

@@ -135,13 +135,4 @@ absl::StatusOr<bool> CsvReader::Skip() {
   return more;
 }
 
-absl::Status ReadCsv(ByteSource& source, const std::string& name, const CsvSpec& spec,
-                     SampleStore* store) {
-  PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<CsvReader> reader,
-                        CsvReader::Open(source, name, spec));
-  store->shape = reader->shape();
-  BadSamples bad;
-  return ReadSamples(*reader, name, store, &bad);
-}
-
 }  // namespace pawl

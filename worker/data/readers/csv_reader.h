@@ -64,12 +64,6 @@ class CsvReader final : public SampleReader {
   bool is_at_sample_ = false;
 };
 
-// Appends the samples to *store. The first line is the header, unless spec.no_header.
-// INVALID_ARGUMENT naming the spec's field for a bad spec, or file, line and column of malformed
-// data.
-absl::Status ReadCsv(ByteSource& source, const std::string& name, const CsvSpec& spec,
-                     SampleStore* store);
-
 }  // namespace pawl
 
 #endif  // PAWL_WORKER_DATA_READERS_CSV_READER_H_

@@ -10,6 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/data/feature_key.h"
+#include "worker/data/readers/testing/read_samples.h"
 
 namespace pawl {
 namespace {

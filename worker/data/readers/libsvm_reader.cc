@@ -178,15 +178,4 @@ absl::StatusOr<uint32_t> LibsvmFields(uint32_t fields, uint64_t most_entries,
   return static_cast<uint32_t>(std::max<uint64_t>(most_entries, 1));
 }
 
-absl::Status ReadLibsvm(ByteSource& source, const std::string& name, uint32_t fields,
-                        SampleStore* store) {
-  if (store->sample_begin.empty()) store->sample_begin.push_back(0);
-  LibsvmReader reader(source, name);
-  BadSamples bad;
-  PAWL_RETURN_IF_ERROR(ReadSamples(reader, name, store, &bad));
-  PAWL_ASSIGN_OR_RETURN(store->shape.field_count,
-                        LibsvmFields(fields, reader.most_entries(), name));
-  return absl::OkStatus();
-}
-
 }  // namespace pawl

@@ -55,14 +55,6 @@ class LibsvmReader final : public SampleReader {
 absl::StatusOr<uint32_t> LibsvmFields(uint32_t fields, uint64_t most_entries,
                                       absl::string_view file);
 
-// Appends the samples to *store.
-//
-// `fields` is the number of categorical fields of a sample; pairs beyond it belong to the last
-// field. 0: as many as the longest line has pairs, at least 1. INVALID_ARGUMENT naming file, line
-// and column of malformed data.
-absl::Status ReadLibsvm(ByteSource& source, const std::string& name, uint32_t fields,
-                        SampleStore* store);
-
 }  // namespace pawl
 
 #endif  // PAWL_WORKER_DATA_READERS_LIBSVM_READER_H_

@@ -4,6 +4,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "worker/data/readers/testing/read_samples.h"
 
 namespace pawl {
 namespace {

@@ -48,7 +48,7 @@ class RecordReader final : public SampleReader {
   uint64_t memory_bytes() const override;
 
  private:
-  // What a feature makes of the distinct values of its column.
+  // The results of a feature for the distinct values of its column.
   struct Made {
     std::vector<uint64_t> keys;
     std::vector<float> numbers;

@@ -40,7 +40,7 @@ absl::Status BlockReader::MoveTo(const IndexedFile& file, const DataBlock& block
     return absl::OkStatus();
   }
   const BlockIndex::Restart& restart = file.index.restarts[block.restart];
-  // What was read from an earlier restart point may be nearer.
+  // The present position, reached from an earlier restart point, may be nearer.
   if (source_ == nullptr || position_ > block.offset || position_ < restart.point.offset) {
     PAWL_ASSIGN_OR_RETURN(const RestartPoint point,
                           LoadRestart(restart, file.index_path, file.dictionaries_begin));

@@ -415,7 +415,7 @@ TEST_F(StreamedDataTest, EpochUsesEachSampleOnceAndMixesBlocks) {
   EXPECT_NE(batches[0].labels, batches[sampler.epochs().StepsOf(0)].labels) << "epochs are alike";
 }
 
-// What the successor of a dead worker does.
+// The successor of a dead worker.
 TEST_F(StreamedDataTest, RankContinuesAnywhereWithTheSameBatches) {
   const auto data = Open({WriteGzip("a.gz", Lines(0, 1500))});
   ASSERT_TRUE(data.ok()) << data.status();
@@ -580,7 +580,7 @@ TEST_F(StreamedDataTest, DecompressorsAndIndexesCount) {
   EXPECT_EQ(needs(large, 2000 << 10), absl::StatusCode::kOk);
 }
 
-// What happens if the system has no more threads: reading ahead is not possible, reading is.
+// If the system has no more threads, reading ahead is not possible; reading is.
 TEST_F(StreamedDataTest, DataIsReadWithoutMoreThreads) {
   const std::vector<std::string> files = {Write("a", Lines(0, 500)), Write("b", Lines(500, 500))};
   const auto data = Open(files);

@@ -57,7 +57,7 @@ struct DenseSetting {
   friend void PrintTo(const DenseSetting& setting, std::ostream* out) { *out << setting.name; }
 };
 
-// What the servers know: the initial parameters, those of the last write-back, and each rank's
+// The servers' knowledge: the initial parameters, those of the last write-back, and each rank's
 // clock.
 struct DenseServers {
   std::array<std::atomic<uint64_t>, kRanks> clocks = {};

@@ -99,7 +99,7 @@ TEST_F(CpuStreamTest, EntriesAreSummedInTheirOrder) {
   EXPECT_EQ(rows_gradient, expected_gradient);
 }
 
-// What loops.h specifies for sums across the elements of a vector.
+// Sums across the elements of a vector, as loops.h specifies them.
 class Lanes {
  public:
   void Add(size_t element, float x) { lanes_[element % 16] += x; }

@@ -7,7 +7,6 @@
 
 #include "absl/status/statusor.h"
 #include "proto/job.pb.h"
-#include "worker/model/model_inputs.h"
 #include "worker/model/model_step.h"
 #include "worker/model/networks/network.h"
 #include "worker/model/networks/parts/embedding_part.h"

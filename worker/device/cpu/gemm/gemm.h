@@ -37,8 +37,8 @@ const char* GemmKernelName(GemmKernel kernel);
 // a kernel that this processor cannot run.
 absl::StatusOr<GemmKernel> ParseGemmKernel(absl::string_view name);
 
-// What follows a product, element by element: c[i][j] + bias[j], if there is a bias, and then the
-// activation. Each is rounded separately.
+// The operations after a product, element by element: c[i][j] + bias[j], if there is a bias, then
+// the activation. Each is rounded separately.
 struct GemmEpilogue {
   const float* bias = nullptr;
   Activation activation = Activation::kLinear;

@@ -1,4 +1,4 @@
-// What the kernels for different processors share: the arguments of a panel product.
+// The arguments of a panel product, the same for the kernels of all processors.
 #ifndef PAWL_WORKER_DEVICE_CPU_GEMM_PANEL_KERNEL_H_
 #define PAWL_WORKER_DEVICE_CPU_GEMM_PANEL_KERNEL_H_
 

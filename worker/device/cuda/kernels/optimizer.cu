@@ -17,7 +17,7 @@ constexpr unsigned kSumLanes = 16;
 // Elements that a block keeps in shared memory at a time; a multiple of the lanes.
 constexpr unsigned kTile = 2048;
 
-// What a row's elements need from its sums.
+// The factors of a row's elements, from the row's sums.
 struct RowFactors {
   float clip;
   // The formula's rate, or one for the row if the formula has a slot for it.
