@@ -338,7 +338,7 @@ def _training_time(logs: str) -> tuple[float, float]:
     metrics.json has no such times: its wall_s includes reading the data."""
     begins = []
     for worker in ("worker-0", "worker-1"):
-        begins += _times_in(os.path.join(logs, worker + ".log"), "taking over logical workers")
+        begins += _times_in(os.path.join(logs, worker + ".log"), "taking over ranks")
     ends = _times_in(os.path.join(logs, "scheduler.log"), "job state: RUNNING -> FINISHING")
     if not begins or not ends:
         raise processes.ProgramFailed("the logs in %s do not say when training began" % logs)

@@ -50,10 +50,10 @@ std::string MetricsPage() {
   std::string text =
       "# Metrics\n\n"
       "`pawl-scheduler --metrics_listen=HOST:PORT` serves them at `http://HOST:PORT/metrics`,\n"
-      "with `--tls_dir` at `https://HOST:PORT/metrics` to clients with a certificate of the job. "
-      "A\n"
-      "counter may start again at 0 when the scheduler or the node is restarted.\n\n"
-      "| name | type | labels | meaning |\n|---|---|---|---|\n";
+      "with `--tls_dir` at `https://HOST:PORT/metrics` to clients with a certificate of the\n"
+      "job. A counter may start again at 0 when the scheduler or the node is restarted.\n\n"
+      "| name | type | labels | meaning |\n"
+      "|---|---|---|---|\n";
   for (const prometheus::MetricFamily& family : Metrics(status, {}, {})) {
     const char* const type = family.type == prometheus::MetricType::Counter     ? "counter"
                              : family.type == prometheus::MetricType::Histogram ? "histogram"

@@ -27,7 +27,8 @@ struct Programs {
 // INVALID_ARGUMENT: it cannot be executed.
 absl::StatusOr<std::string> FindWorkerProgram(const std::string& name);
 
-// What a server or worker is started with. Empty fields are left to the process's defaults.
+// The name, addresses and folders of a server or worker. Empty fields are left to the process's
+// defaults.
 struct DaemonPlace {
   // "server-0": the name of the process.
   std::string name;

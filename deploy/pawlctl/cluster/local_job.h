@@ -40,7 +40,7 @@ struct RunOptions {
   std::string out;
   // All connections use TLS, with certificates made for this run.
   bool tls = false;
-  // What runs as a worker instead of pawl-worker: a program, found as a shell finds it, and its
+  // The program that runs as a worker instead of pawl-worker, found as a shell finds it, and its
   // arguments. It joins the job by the environment's PAWL_SCHEDULER. Empty: pawl-worker.
   std::vector<std::string> worker_program;
   // End the run as SIGTERM does when stdin reaches its end: when the process that started this one

@@ -131,14 +131,14 @@ TEST(ProgressMeter, CountsPresentNodes) {
   EXPECT_EQ(progress.workers, 1u);
 }
 
-TEST(Format, Counts) {
+TEST(Format, CountsHaveThousandsSeparators) {
   EXPECT_EQ(FormatCount(0), "0");
   EXPECT_EQ(FormatCount(999), "999");
   EXPECT_EQ(FormatCount(1000), "1,000");
   EXPECT_EQ(FormatCount(1234567), "1,234,567");
 }
 
-TEST(Format, Seconds) {
+TEST(Format, DurationsHaveTwoUnits) {
   EXPECT_EQ(FormatSeconds(0.2), "0s");
   EXPECT_EQ(FormatSeconds(59.6), "1m 0s");
   EXPECT_EQ(FormatSeconds(7320), "2h 2m");
@@ -146,7 +146,7 @@ TEST(Format, Seconds) {
   EXPECT_EQ(FormatSeconds(std::numeric_limits<double>::infinity()), "277777h 46m");
 }
 
-TEST(Format, Values) {
+TEST(Format, ValuesHaveFourDigits) {
   EXPECT_EQ(FormatValue(0.46031), "0.4603");
   EXPECT_EQ(FormatValue(0.000123456), "0.0001235");
   EXPECT_EQ(FormatValue(0), "0.0000");

@@ -132,12 +132,9 @@ void AddStopCommand(CommandLine& line) {
   CLI::App& command = line.AddCommand(
       "stop", "stop a running job",
       "Asks the scheduler to stop the job. All nodes are told and exit. The job's state is then\n"
-      "STOPPED. A stopped job has no final checkpoint, even if it was stopped while FINISHING.\n"
-      "\n"
-      "--with_checkpoint makes a checkpoint first, as pawlctl checkpoint does. If none is "
-      "complete\n"
-      "within --wait, the job continues.\n"
-      "\n"
+      "STOPPED. A stopped job has no final checkpoint, even if it was stopped while FINISHING.\n\n"
+      "--with_checkpoint makes a checkpoint first, as pawlctl checkpoint does. If none is\n"
+      "complete within --wait, the job continues.\n\n"
       "  pawlctl stop --scheduler=10.0.0.1:7000 --reason=\"wrong learning rate\"\n"
       "  pawlctl stop --with_checkpoint",
       [options] { return Stop(*options); });

@@ -72,13 +72,11 @@ void AddExportCommand(CommandLine& line) {
       "export", "write the trained model of a checkpoint as files",
       "Reads a checkpoint, without any server, and writes its parameters for programs without\n"
       "Pawl: a file of arrays, or two, for each table, and model.json, which names them\n"
-      "(server/export/model_format.md). The keys of sparse tables ascend. The\n"
-      "optimizer's state is left out. The whole checkpoint is checked first, and --out is created\n"
-      "whole or not at all. The export needs a few times the memory of the largest partition, and\n"
-      "disk space for two copies of the model. It exits with 1 if the checkpoint is damaged, or "
-      "is\n"
-      "deleted during the export.\n"
-      "\n"
+      "(server/export/model_format.md). The keys of sparse tables ascend. The optimizer's state\n"
+      "is left out. The whole checkpoint is checked first, and --out is created whole or not at\n"
+      "all. The export needs a few times the memory of the largest partition, and disk space\n"
+      "for two copies of the model. It exits with 1 if the checkpoint is damaged, or is deleted\n"
+      "during the export.\n\n"
       "  pawlctl export --checkpoint=/shared/checkpoints --out=model",
       [options] { return Export(*options); });
   AddFlag(command, "--checkpoint", "FOLDER", options->checkpoint,

@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "deploy/pawlctl/cluster/progress.h"
 #include "deploy/pawlctl/commands/report.h"
+#include "scheduler/status/digest.h"
 
 namespace pawl {
 namespace {
@@ -121,11 +122,11 @@ std::string ReplicaComparison::Text() const {
         absl::StrJoin(partition.replicas, "  ", [equal](std::string* out, const Replica& replica) {
           absl::StrAppend(out, replica.node, replica.primary ? "*" : "");
           if (!equal)
-            absl::StrAppend(out, " ", replica.log_index, ":", FormatDigest(replica.fingerprint));
+            absl::StrAppend(out, " ", replica.log_index, ":", DigestText(replica.fingerprint));
         });
     rows.push_back({absl::StrCat(p), Word(partition.state),
                     equal ? absl::StrCat(partition.replicas[0].log_index) : "",
-                    equal ? FormatDigest(partition.replicas[0].fingerprint) : "", names});
+                    equal ? DigestText(partition.replicas[0].fingerprint) : "", names});
   }
   std::string text =
       absl::StrCat(FormatTable(rows), FormatCount(partitions_.size()), " partitions with ",
@@ -148,7 +149,7 @@ nlohmann::ordered_json ReplicaComparison::Json() const {
       replicas.push_back({{"node", replica.node},
                           {"primary", replica.primary},
                           {"log_index", replica.log_index},
-                          {"fingerprint", FormatDigest(replica.fingerprint)}});
+                          {"fingerprint", DigestText(replica.fingerprint)}});
     }
     json["partitions"].push_back(
         {{"partition", p}, {"result", Word(partitions_[p].state)}, {"replicas", replicas}});

@@ -9,12 +9,12 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "client_lib/evaluation/evaluation_scores.h"
 #include "deploy/pawlctl/cluster/progress.h"
 #include "deploy/pawlctl/commands/event_report.h"
+#include "scheduler/status/digest.h"
 #include "scheduler/status/evaluation_json.h"
 
 namespace pawl {
@@ -198,7 +198,7 @@ std::string WallClockText(uint64_t unix_ms) {
                           absl::LocalTimeZone());
 }
 
-// What is unusual about the connections of the scheduler and the nodes, and which certificate
+// Unusual states of the connections of the scheduler and the nodes, and the certificate that
 // expires first.
 std::vector<std::string> SecurityTexts(const GetStatusResponse& status) {
   std::vector<std::pair<std::string, SecurityReport>> processes = {
@@ -246,6 +246,144 @@ Json SecurityJson(const SecurityReport& security) {
           {"refused_connections", security.refused_connections()},
           {"delayed_calls", security.delayed_calls()},
           {"calls_over_quota", security.calls_over_quota()}};
+}
+
+// Named lines of text.
+class NamedLines {
+ public:
+  // `name` is empty in the second and further lines of one subject.
+  void Add(absl::string_view name, absl::string_view value) {
+    absl::StrAppend(&text_, name, std::string(14 - std::min<size_t>(14, name.size()), ' '), value,
+                    "\n");
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+void AddNodeLines(const GetStatusResponse& status, const RoutingTable* routing, NamedLines& lines) {
+  uint32_t servers = 0, workers = 0, standby = 0, draining = 0;
+  for (const NodeStatus& node : status.nodes()) {
+    if (node.gone()) continue;
+    servers += node.role() == SERVER_ROLE;
+    workers += node.role() == WORKER_ROLE;
+    standby += node.standby();
+    draining += node.draining();
+  }
+  lines.Add("nodes",
+            absl::StrCat(
+                servers, " servers, ", workers, " workers",
+                draining > 0 ? absl::StrCat("; ", draining, " are leaving") : "",
+                standby > 0 ? absl::StrCat("; ", standby, " standby servers wait for pawlctl scale")
+                            : ""));
+  if (routing != nullptr) lines.Add("replicas", RedundancyText(status.job(), *routing));
+  for (const PushWait& wait : status.push_waits())
+    lines.Add("pushes wait", PushWaitText(status.job(), wait));
+  for (const std::string& one : SecurityTexts(status)) lines.Add("security", one);
+  for (const NodeStatus& node : status.nodes()) {
+    if (!node.has_disk_failure()) continue;
+    lines.Add("disk", absl::StrCat(node.node(), " has not been able to write its log for ",
+                                   FormatSeconds(node.disk_failure().lasts_ms() / 1000.0), ": ",
+                                   node.disk_failure().reason()));
+  }
+  for (const NodeStatus& node : status.nodes()) {
+    if (node.gone() || node.server().retained_replicas() == 0) continue;
+    lines.Add("retained",
+              absl::StrCat(node.node(), " retains ", FormatCount(node.server().retained_replicas()),
+                           " replicas, ", FormatCount(node.server().retained_bytes()),
+                           " bytes, until others have them"));
+  }
+}
+
+void AddMoveLines(const MovesStatus& moves, NamedLines& lines) {
+  if (moves.replicas_left() > 0 || moves.replicas_moved() > 0 || moves.handovers_left() > 0)
+    lines.Add("moves", MovesText(moves));
+  if (moves.sharing_a_zone() > 0) {
+    lines.Add(
+        "zones",
+        absl::StrCat(moves.sharing_a_zone(),
+                     " partitions have two replicas in one zone: there are not enough zones"));
+  }
+}
+
+void AddTrainingLines(const GetStatusResponse& status, NamedLines& lines) {
+  lines.Add("steps", status.steps_total() > 0 ? absl::StrCat(FormatCount(status.steps()), " of ",
+                                                             FormatCount(status.steps_total()))
+                                              : FormatCount(status.steps()));
+  if (const std::string slowest = SlowestRanksText(status); !slowest.empty())
+    lines.Add("slowest", slowest);
+  lines.Add("samples", FormatCount(status.samples()));
+  if (status.train_s() > 0) {
+    lines.Add("training",
+              absl::StrCat(FormatSeconds(status.train_s()), ", ",
+                           FormatCount(static_cast<uint64_t>(static_cast<double>(status.samples()) /
+                                                             status.train_s())),
+                           " samples/s"));
+  }
+  if (status.samples() > 0) lines.Add("loss", FormatValue(status.loss()));
+  if (!status.evaluations().empty()) {
+    const EvaluationResult& latest = *status.evaluations().rbegin();
+    lines.Add("evaluation", EvaluationText(latest));
+    if (const std::string text = ProbabilitiesText(latest); !text.empty())
+      lines.Add("probabilities", text);
+  }
+  for (int i = 0; i < status.metrics_size(); ++i) {
+    const UserMetric& metric = status.metrics(i);
+    lines.Add(i == 0 ? "metrics" : "", absl::StrCat(metric.name(), " ", FormatValue(metric.value()),
+                                                    " at step ", FormatCount(metric.step())));
+  }
+}
+
+void AddCounterLines(const ServerCounters& counters, NamedLines& lines) {
+  lines.Add(
+      "staleness",
+      absl::StrCat("at most ", counters.staleness_max(),
+                   counters.pulls_beyond_bound() == 0
+                       ? ""
+                       : absl::StrCat("; ", FormatCount(counters.pulls_beyond_bound()),
+                                      " segments pulled while a returned rank was further behind "
+                                      "than the bound")));
+  lines.Add("pushes", absl::StrCat(FormatCount(counters.pushes_applied()), " applied, ",
+                                   FormatCount(counters.pushes_deduplicated()), " duplicates, ",
+                                   FormatCount(counters.pushes_late()), " late"));
+  lines.Add("parameters", absl::StrCat(FormatCount(counters.rows()), " rows, ",
+                                       FormatCount(counters.parameter_bytes()), " bytes"));
+  if (counters.files_damaged() > 0) {
+    lines.Add("disks", absl::StrCat(FormatCount(counters.files_damaged()), " damaged files found, ",
+                                    FormatCount(counters.files_repaired()), " replaced"));
+  }
+}
+
+void AddCheckpointLines(const GetStatusResponse& status, NamedLines& lines) {
+  const CheckpointStatus& checkpoint = status.checkpoint();
+  if (!checkpoint.verifying().empty()) {
+    lines.Add("verifying",
+              absl::StrCat(checkpoint.verifying(), ": ", FormatCount(checkpoint.parts_verified()),
+                           " of ", FormatCount(checkpoint.parts()), " parts, ",
+                           FormatCount(checkpoint.bytes_verified()), " of ",
+                           FormatCount(checkpoint.bytes()), " bytes"));
+  }
+  if (!checkpoint.restored_from().empty())
+    lines.Add("restored", absl::StrCat("from ", checkpoint.restored_from()));
+  if (checkpoint.completed() > 0) {
+    lines.Add("checkpoint",
+              absl::StrCat("step ", FormatCount(checkpoint.last_step()), " at ",
+                           WallClockText(checkpoint.last_unix_ms()), " in ",
+                           checkpoint.last_folder(), " (", checkpoint.completed(), " in all)"));
+  }
+  if (checkpoint.failed() > 0) {
+    lines.Add("", absl::StrCat(checkpoint.failed(),
+                               " checkpoints failed, the last one: ", checkpoint.last_failure()));
+  }
+  if (!checkpoint.end_folder().empty()) {
+    lines.Add("", absl::StrCat("final: ", checkpoint.end_folder()));
+  } else if (!checkpoint.end_failure().empty()) {
+    lines.Add("", absl::StrCat("no final checkpoint: ", checkpoint.end_failure()));
+  } else if (status.state() == FINISHING && checkpoint.in_progress_step() > 0) {
+    lines.Add("", absl::StrCat("final, step ", FormatCount(checkpoint.in_progress_step()),
+                               ", is being written"));
+  }
 }
 
 }  // namespace
@@ -296,124 +434,18 @@ std::string ProbabilitiesText(const EvaluationResult& result) {
 }
 
 std::string StatusText(const GetStatusResponse& status, const RoutingTable* routing) {
-  std::string text;
-  const auto line = [&text](absl::string_view name, absl::string_view value) {
-    absl::StrAppend(&text, name, std::string(14 - std::min<size_t>(14, name.size()), ' '), value,
-                    "\n");
-  };
-  uint32_t servers = 0, workers = 0, standby = 0, draining = 0;
-  for (const NodeStatus& node : status.nodes()) {
-    if (node.gone()) continue;
-    servers += node.role() == SERVER_ROLE;
-    workers += node.role() == WORKER_ROLE;
-    standby += node.standby();
-    draining += node.draining();
-  }
-  line("job", status.job().name());
-  line("state", JobState_Name(status.state()));
-  if (!status.failure().empty()) line("failure", status.failure());
-  line("mode", ConsistencyMode_Name(status.job().consistency().mode()));
-  line("nodes", absl::StrCat(servers, " servers, ", workers, " workers",
-                             draining > 0 ? absl::StrCat("; ", draining, " are leaving") : "",
-                             standby > 0 ? absl::StrCat("; ", standby,
-                                                        " standby servers wait for pawlctl scale")
-                                         : ""));
-  if (routing != nullptr) line("replicas", RedundancyText(status.job(), *routing));
-  for (const PushWait& wait : status.push_waits())
-    line("pushes wait", PushWaitText(status.job(), wait));
-  for (const std::string& one : SecurityTexts(status)) line("security", one);
-  for (const NodeStatus& node : status.nodes()) {
-    if (!node.has_disk_failure()) continue;
-    line("disk", absl::StrCat(node.node(), " has not been able to write its log for ",
-                              FormatSeconds(node.disk_failure().lasts_ms() / 1000.0), ": ",
-                              node.disk_failure().reason()));
-  }
-  for (const NodeStatus& node : status.nodes()) {
-    if (node.gone() || node.server().retained_replicas() == 0) continue;
-    line("retained",
-         absl::StrCat(node.node(), " retains ", FormatCount(node.server().retained_replicas()),
-                      " replicas, ", FormatCount(node.server().retained_bytes()),
-                      " bytes, until others have them"));
-  }
-  const MovesStatus& moves = status.moves();
-  if (moves.replicas_left() > 0 || moves.replicas_moved() > 0 || moves.handovers_left() > 0)
-    line("moves", MovesText(moves));
-  if (moves.sharing_a_zone() > 0) {
-    line("zones",
-         absl::StrCat(moves.sharing_a_zone(),
-                      " partitions have two replicas in one zone: there are not enough zones"));
-  }
-  line("steps", status.steps_total() > 0 ? absl::StrCat(FormatCount(status.steps()), " of ",
-                                                        FormatCount(status.steps_total()))
-                                         : FormatCount(status.steps()));
-  if (const std::string slowest = SlowestRanksText(status); !slowest.empty())
-    line("slowest", slowest);
-  line("samples", FormatCount(status.samples()));
-  if (status.train_s() > 0) {
-    line("training", absl::StrCat(FormatSeconds(status.train_s()), ", ",
-                                  FormatCount(static_cast<uint64_t>(
-                                      static_cast<double>(status.samples()) / status.train_s())),
-                                  " samples/s"));
-  }
-  if (status.samples() > 0) line("loss", FormatValue(status.loss()));
-  if (!status.evaluations().empty()) {
-    const EvaluationResult& latest = *status.evaluations().rbegin();
-    line("evaluation", EvaluationText(latest));
-    if (const std::string text = ProbabilitiesText(latest); !text.empty())
-      line("probabilities", text);
-  }
-  for (int i = 0; i < status.metrics_size(); ++i) {
-    const UserMetric& metric = status.metrics(i);
-    line(i == 0 ? "metrics" : "", absl::StrCat(metric.name(), " ", FormatValue(metric.value()),
-                                               " at step ", FormatCount(metric.step())));
-  }
-  line("staleness",
-       absl::StrCat("at most ", status.counters().staleness_max(),
-                    status.counters().pulls_beyond_bound() == 0
-                        ? ""
-                        : absl::StrCat("; ", FormatCount(status.counters().pulls_beyond_bound()),
-                                       " segments pulled while a returned rank was further behind "
-                                       "than the bound")));
-  line("pushes", absl::StrCat(FormatCount(status.counters().pushes_applied()), " applied, ",
-                              FormatCount(status.counters().pushes_deduplicated()), " duplicates, ",
-                              FormatCount(status.counters().pushes_late()), " late"));
-  line("parameters", absl::StrCat(FormatCount(status.counters().rows()), " rows, ",
-                                  FormatCount(status.counters().parameter_bytes()), " bytes"));
-  if (status.counters().files_damaged() > 0) {
-    line("disks",
-         absl::StrCat(FormatCount(status.counters().files_damaged()), " damaged files found, ",
-                      FormatCount(status.counters().files_repaired()), " replaced"));
-  }
-  const CheckpointStatus& checkpoint = status.checkpoint();
-  if (!checkpoint.verifying().empty()) {
-    line("verifying",
-         absl::StrCat(checkpoint.verifying(), ": ", FormatCount(checkpoint.parts_verified()),
-                      " of ", FormatCount(checkpoint.parts()), " parts, ",
-                      FormatCount(checkpoint.bytes_verified()), " of ",
-                      FormatCount(checkpoint.bytes()), " bytes"));
-  }
-  if (!checkpoint.restored_from().empty())
-    line("restored", absl::StrCat("from ", checkpoint.restored_from()));
-  if (checkpoint.completed() > 0) {
-    line("checkpoint",
-         absl::StrCat("step ", FormatCount(checkpoint.last_step()), " at ",
-                      WallClockText(checkpoint.last_unix_ms()), " in ", checkpoint.last_folder(),
-                      " (", checkpoint.completed(), " in all)"));
-  }
-  if (checkpoint.failed() > 0) {
-    line("", absl::StrCat(checkpoint.failed(),
-                          " checkpoints failed, the last one: ", checkpoint.last_failure()));
-  }
-  if (!checkpoint.end_folder().empty()) {
-    line("", absl::StrCat("final: ", checkpoint.end_folder()));
-  } else if (!checkpoint.end_failure().empty()) {
-    line("", absl::StrCat("no final checkpoint: ", checkpoint.end_failure()));
-  } else if (status.state() == FINISHING && checkpoint.in_progress_step() > 0) {
-    line("", absl::StrCat("final, step ", FormatCount(checkpoint.in_progress_step()),
-                          ", is being written"));
-  }
-  if (status.has_digest()) line("digest", FormatDigest(status.digest()));
-  return text;
+  NamedLines lines;
+  lines.Add("job", status.job().name());
+  lines.Add("state", JobState_Name(status.state()));
+  if (!status.failure().empty()) lines.Add("failure", status.failure());
+  lines.Add("mode", ConsistencyMode_Name(status.job().consistency().mode()));
+  AddNodeLines(status, routing, lines);
+  AddMoveLines(status.moves(), lines);
+  AddTrainingLines(status, lines);
+  AddCounterLines(status.counters(), lines);
+  AddCheckpointLines(status, lines);
+  if (status.has_digest()) lines.Add("digest", DigestText(status.digest()));
+  return lines.text();
 }
 
 nlohmann::ordered_json StatusJson(const GetStatusResponse& status, const RoutingTable* routing) {
@@ -441,7 +473,7 @@ nlohmann::ordered_json StatusJson(const GetStatusResponse& status, const Routing
       {"last_folder", checkpoint.last_folder()},     {"last_unix_ms", checkpoint.last_unix_ms()},
       {"restored_from", checkpoint.restored_from()}, {"end_folder", checkpoint.end_folder()},
       {"end_failure", checkpoint.end_failure()}};
-  if (status.has_digest()) json["digest"] = FormatDigest(status.digest());
+  if (status.has_digest()) json["digest"] = DigestText(status.digest());
   const MovesStatus& moves = status.moves();
   json["moves"] = {{"settled", moves.settled()},
                    {"replicas_left", moves.replicas_left()},
@@ -563,7 +595,5 @@ nlohmann::ordered_json TablesJson(const ListTablesResponse& tables) {
   }
   return list;
 }
-
-std::string FormatDigest(uint32_t digest) { return absl::StrFormat("%08x", digest); }
 
 }  // namespace pawl

@@ -30,9 +30,6 @@ nlohmann::ordered_json NodesJson(const GetStatusResponse& status,
 std::string TablesText(const ListTablesResponse& tables);
 nlohmann::ordered_json TablesJson(const ListTablesResponse& tables);
 
-// Eight hexadecimal digits, as everywhere in Pawl.
-std::string FormatDigest(uint32_t digest);
-
 }  // namespace pawl
 
 #endif  // PAWL_DEPLOY_PAWLCTL_COMMANDS_REPORT_H_

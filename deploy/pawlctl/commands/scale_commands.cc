@@ -26,7 +26,7 @@ namespace {
 // How often to ask the scheduler for its status, and how often to print progress.
 constexpr std::chrono::milliseconds kPollInterval{200};
 constexpr std::chrono::seconds kLineInterval{2};
-// What --wait alone means.
+// The value of --wait without one.
 constexpr char kDefaultWait[] = "10m";
 
 bool HasEnded(JobState state) { return state == COMPLETED || state == FAILED || state == STOPPED; }
@@ -221,12 +221,10 @@ void AddScaleCommand(CommandLine& line) {
   const auto options = std::make_shared<ScaleOptions>();
   CLI::App& command = line.AddCommand(
       "scale", "change the number of servers and workers of a running job",
-      "Surplus nodes leave once others have taken over. Training continues, and no update is "
-      "lost.\n"
-      "pawlctl run starts the missing nodes of its own cluster. Elsewhere, start them yourself:\n"
-      "scale says how many are missing. --wait waits until all nodes are present and all\n"
-      "partitions are in place.\n"
-      "\n"
+      "Surplus nodes leave once others have taken over. Training continues, and no update is\n"
+      "lost. pawlctl run starts the missing nodes of its own cluster. Elsewhere, start them\n"
+      "yourself: scale says how many are missing. --wait waits until all nodes are present and\n"
+      "all partitions are in place.\n\n"
       "  pawlctl scale --servers=5 --wait\n"
       "  pawlctl scale --workers=1",
       [options] { return Scale(*options); });
@@ -243,13 +241,10 @@ void AddDrainCommand(CommandLine& line) {
   const auto options = std::make_shared<NodeOptions>();
   CLI::App& command = line.AddCommand(
       "drain", "remove a node from a running job",
-      "A server hands over all of its partitions, a worker finishes its step; then it exits with "
-      "0.\n"
-      "The request is refused if the remaining servers could not hold all replicas, unless "
-      "--force\n"
-      "is given. --wait waits until the node is gone. A server of a FINISHING job hands over\n"
-      "nothing: it waits for the end of the job and so for the final checkpoint.\n"
-      "\n"
+      "A server hands over all of its partitions, a worker finishes its step; then it exits\n"
+      "with 0. The request is refused if the remaining servers could not hold all replicas,\n"
+      "unless --force is given. --wait waits until the node is gone. A server of a FINISHING\n"
+      "job hands over nothing: it waits for the end of the job and so for the final checkpoint.\n\n"
       "  pawlctl drain server-1 --wait",
       [options] { return Drain(*options); });
   AddFlag(command, "node,--node", "NODE", options->node, "The node (pawlctl nodes lists them).",
@@ -266,14 +261,11 @@ void AddReleaseRetainedCommand(CommandLine& line) {
   const auto options = std::make_shared<NodeOptions>();
   CLI::App& command = line.AddCommand(
       "release", "delete the replicas that a server retains",
-      "A server that is no longer in sync retains its replicas until their partitions have as "
-      "many\n"
-      "others as the job wants (pawlctl status shows them). This deletes them earlier, to free "
-      "disk\n"
-      "space; the server may be gone. The request is refused if no other server is known to have\n"
-      "every acknowledged push, unless --force is given; that loses those pushes and ends the "
-      "job.\n"
-      "\n"
+      "A server that is no longer in sync retains its replicas until their partitions have as\n"
+      "many others as the job wants (pawlctl status shows them). This deletes them earlier, to\n"
+      "free disk space; the server may be gone. The request is refused if no other server is\n"
+      "known to have every acknowledged push, unless --force is given; that loses those pushes\n"
+      "and ends the job.\n\n"
       "  pawlctl release server-1",
       [options] { return ReleaseRetained(*options); });
   AddFlag(command, "node,--node", "NODE", options->node, "The server (pawlctl nodes lists them).",

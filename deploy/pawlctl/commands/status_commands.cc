@@ -89,12 +89,11 @@ void AddHealthCommand(CommandLine& line) {
   const auto options = std::make_shared<HealthOptions>();
   CLI::App& command = line.AddCommand(
       "health", "whether a scheduler, server or worker serves",
-      "Asks one process for its health (grpc.health.v1.Health). A scheduler is SERVING unless it\n"
-      "still reads the checkpoint that it restores; a server while it has a routing table and "
-      "does\n"
-      "not drain; a worker while it trains. For the probes of service managers: with TLS those of\n"
-      "Kubernetes cannot ask by themselves. Exits with 0 if it is SERVING and with 1 if not.\n"
-      "\n"
+      "Asks one process for its health (grpc.health.v1.Health). A scheduler is SERVING unless\n"
+      "it still reads the checkpoint that it restores; a server while it has a routing table\n"
+      "and does not drain; a worker while it trains. For the probes of service managers: with\n"
+      "TLS those of Kubernetes cannot ask by themselves. Exits with 0 if it is SERVING and with\n"
+      "1 if not.\n\n"
       "  pawlctl health --address=127.0.0.1:7001 --tls_dir=/etc/pawl/tls/server",
       [options] { return PrintHealth(*options); });
   AddFlag(command, "--address", "HOST:PORT", options->address,

@@ -306,7 +306,7 @@ absl::Status PrintDigest(const ConnectionOptions& options) {
   SchedulerConnection scheduler(options.scheduler, *options.security);
   PAWL_ASSIGN_OR_RETURN(const GetStatusResponse status, scheduler.GetStatus(options.timeout));
   if (status.has_digest()) {
-    const std::string digest = FormatDigest(status.digest());
+    const std::string digest = DigestText(status.digest());
     Print(options.json, {{"digest", digest}, {"state", JobState_Name(status.state())}}, digest);
     return absl::OkStatus();
   }
@@ -325,7 +325,7 @@ absl::Status PrintDigest(const ConnectionOptions& options) {
     digests.insert(digests.end(), inspected.digests().begin(), inspected.digests().end());
   }
   PAWL_ASSIGN_OR_RETURN(const uint32_t combined, CombineDigests(names, digests));
-  const std::string digest = FormatDigest(combined);
+  const std::string digest = DigestText(combined);
   Print(options.json, {{"digest", digest}, {"state", JobState_Name(status.state())}},
         absl::StrCat(digest, "  (the job is ", JobState_Name(status.state()),
                      ": changes during the reading may be in it or not)"));
@@ -370,12 +370,10 @@ void AddAssignCommand(CommandLine& line) {
   const auto options = std::make_shared<AssignOptions>();
   CLI::App& command = line.AddCommand(
       "assign", "set rows or a tensor",
-      "Sets weights from NumPy files (float32), once, at once, in every consistency mode: rows of "
-      "a\n"
-      "sparse table, which are created if they do not exist, or a whole dense table. The files of\n"
-      "`pawlctl export` fit. The optimizer's slots get their initial values unless --slots or\n"
-      "--keep_slots is given. After an error some rows may be set.\n"
-      "\n"
+      "Sets weights from NumPy files (float32), once, at once, in every consistency mode: rows\n"
+      "of a sparse table, which are created if they do not exist, or a whole dense table. The\n"
+      "files of `pawlctl export` fit. The optimizer's slots get their initial values unless\n"
+      "--slots or --keep_slots is given. After an error some rows may be set.\n\n"
       "  pawlctl assign --table=hidden/weights --values=weights.npy\n"
       "  pawlctl assign --table=embeddings --keys=e.keys.npy --values=e.rows.npy",
       [options] { return Finish(AssignTable(*options)); });

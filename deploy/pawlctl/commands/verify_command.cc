@@ -115,13 +115,11 @@ void AddVerifyCommand(CommandLine& line) {
   const auto options = std::make_shared<ConnectionOptions>();
   CLI::App& command = line.AddCommand(
       "verify", "compare the replicas of each partition",
-      "Compares the replicas of each partition, bit for bit, at the same point of their logs. "
-      "While\n"
-      "the job trains, replicas are at different points for moments: verify asks until it has "
-      "seen\n"
-      "each partition equal once, for --timeout at most. Servers read all of their parameters for\n"
-      "it. It exits with 0 if all are equal, with 1 if some differ or could not be compared.\n"
-      "\n"
+      "Compares the replicas of each partition, bit for bit, at the same point of their logs.\n"
+      "While the job trains, replicas are at different points for moments: verify asks until it\n"
+      "has seen each partition equal once, for --timeout at most. Servers read all of their\n"
+      "parameters for it. It exits with 0 if all are equal, with 1 if some differ or could not\n"
+      "be compared.\n\n"
       "  pawlctl verify --scheduler=10.0.0.1:7000 --timeout=1m",
       [options] { return Verify(*options); });
   AddConnectionFlags(command, *options);
