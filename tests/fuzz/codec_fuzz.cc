@@ -5,67 +5,11 @@
 #include <string>
 
 #include "client_lib/rpc/codec.h"
+#include "client_lib/rpc/testing/codec_messages.h"
 #include "tests/fuzz/fuzz_check.h"
 
 namespace pawl {
 namespace {
-
-std::string Flat(const ByteView& view) {
-  std::string bytes(view.size(), '\0');
-  view.CopyTo(bytes.data());
-  return bytes;
-}
-
-PushRequest PushProto(const RequestView& view) {
-  PushRequest request;
-  *request.mutable_header() = view.header;
-  for (const SegmentView& segment : view.segments) {
-    PushSegment& out = *request.add_segments();
-    out.set_table(segment.table);
-    out.set_partition(segment.partition);
-    out.set_ordinal(segment.ordinal);
-    out.set_element_type(segment.element_type);
-    out.set_keys(Flat(segment.keys));
-    out.set_values(Flat(segment.values));
-    out.set_exponent(segment.exponent);
-    out.set_effect(segment.effect);
-    out.set_slots(Flat(segment.slots));
-  }
-  return request;
-}
-
-PullRequest PullProto(const RequestView& view) {
-  PullRequest request;
-  *request.mutable_header() = view.header;
-  for (const SegmentView& segment : view.segments) {
-    PullSegment& out = *request.add_segments();
-    out.set_table(segment.table);
-    out.set_partition(segment.partition);
-    out.set_keys(Flat(segment.keys));
-    out.set_with_slots(segment.with_slots);
-  }
-  return request;
-}
-
-PullResponse ResponseProto(const PullResponseView& view) {
-  PullResponse response;
-  for (const PullResultView& result : view.results) {
-    PullResult& out = *response.add_results();
-    out.set_values(Flat(result.values));
-    out.set_slots(Flat(result.slots));
-  }
-  return response;
-}
-
-ScanResponse ScanProto(const ScanResponseView& view) {
-  ScanResponse response;
-  response.set_keys(Flat(view.keys));
-  response.set_values(Flat(view.values));
-  response.set_slots(Flat(view.slots));
-  response.set_done(view.done);
-  response.set_next_key(view.next_key);
-  return response;
-}
 
 void EnsureHeader(PushRequest& request) { request.mutable_header(); }
 void EnsureHeader(PullRequest& request) { request.mutable_header(); }
@@ -101,13 +45,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const Fragments fragments(bytes, 1 + data[1]);
   switch (data[0] % 5) {
     case 0:
-      Compare(bytes, DecodePushRequest(fragments.view()), &PushProto);
+      Compare(bytes, DecodePushRequest(fragments.view()), &PushMessage);
       break;
     case 1:
-      Compare(bytes, DecodePullRequest(fragments.view()), &PullProto);
+      Compare(bytes, DecodePullRequest(fragments.view()), &PullMessage);
       break;
     case 2:
-      Compare(bytes, DecodePullResponse(fragments.view()), &ResponseProto);
+      Compare(bytes, DecodePullResponse(fragments.view()), &PullResponseMessage);
       break;
     case 3: {
       EndStepRequest expected, actual;
@@ -116,7 +60,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       break;
     }
     case 4:
-      Compare(bytes, DecodeScanResponse(fragments.view()), &ScanProto);
+      Compare(bytes, DecodeScanResponse(fragments.view()), &ScanResponseMessage);
       break;
   }
   return 0;

@@ -8,7 +8,7 @@
 
 #include "proto/job.pb.h"
 #include "tests/fuzz/data_check.h"
-#include "worker/data/readers/csv_reader.h"
+#include "worker/data/readers/testing/read_samples.h"
 
 namespace pawl {
 namespace {

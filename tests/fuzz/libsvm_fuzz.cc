@@ -2,7 +2,7 @@
 #include <cstdint>
 
 #include "tests/fuzz/data_check.h"
-#include "worker/data/readers/libsvm_reader.h"
+#include "worker/data/readers/testing/read_samples.h"
 
 namespace pawl {
 

@@ -1,4 +1,4 @@
-// What strangers and broken peers send to a cluster.
+// Attacks of strangers and broken peers on a cluster.
 #ifndef PAWL_TESTS_HOSTILE_ATTACKS_H_
 #define PAWL_TESTS_HOSTILE_ATTACKS_H_
 

@@ -42,7 +42,7 @@ class Http2Connection {
   bool is_open_ = true;
   uint32_t next_stream_ = 1;
   std::string received_;
-  // What the peer accepts: on the connection, on each new stream, on each stream.
+  // The bytes that the peer accepts: on the connection, on each new stream, on each stream.
   int64_t window_ = 65535;
   int64_t initial_window_ = 65535;
   std::map<uint32_t, int64_t> stream_windows_;

@@ -146,7 +146,7 @@ TEST_F(AssignTest, KilledServerKeepsAssignedWeightsAndSlots) {
     EXPECT_EQ(Read(session, tensor, {}), tensor_before);
   }
 
-  // What a pull gives makes an equal table elsewhere, which then learns alike.
+  // Pulled rows and slots make an equal table elsewhere, which then learns alike.
   rows_spec.set_name("copy");
   const Table copy = *client->CreateTable(rows_spec).get();
   ASSERT_TRUE(session

@@ -26,7 +26,7 @@ namespace pawl {
 class SimLedger {
  public:
   static constexpr float kMomentum = 0.5f;
-  // What an assignment sets.
+  // The value that an assignment sets.
   static constexpr float kAssignedValue = 10.0f;
   static constexpr float kAssignedSlot = 7.0f;
 

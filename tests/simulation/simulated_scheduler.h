@@ -48,7 +48,7 @@ std::unique_ptr<MachineClock> DrawClock(const EventLoop& loop, SeededRandom& ran
 // Its operator names the servers that will not return. Not thread-safe.
 class SimulatedScheduler {
  public:
-  // What its operator can observe.
+  // The observations of its operator.
   struct World {
     // True if neither a process nor a disk of that name is left.
     std::function<bool(const std::string& node)> is_lost;

@@ -12,16 +12,18 @@
 #include <thread>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "client_lib/base/limits.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/base/testing/eventually.h"
 #include "client_lib/client.h"
 #include "grpcpp/grpcpp.h"
 #include "tests/chaos/storm/bulk_table.h"
-#include "tests/chaos/storm/last_acknowledgement.h"
 #include "tests/chaos/storm/storm_check.h"
 #include "tests/harness/ledger/ledger.h"
 #include "tests/harness/ledger/ledger_sender.h"
@@ -51,6 +53,32 @@ constexpr uint64_t kDiskBytes = uint64_t{1} << 30;
 // A log, a snapshot and its successor, and as much again for files that are being deleted.
 constexpr uint64_t kDiskBytesPerByte = 6;
 constexpr size_t kMaxReportedViolations = 50;
+// The part of a sender's notes that LastAcknowledgement reads.
+constexpr std::streamoff kNotesTailBytes = 8192;
+
+// Reads the time of the last acknowledgement from a file of notes (tests/harness/ledger/ledger.h)
+// that may be growing. Returns the minimum time if there is none near the end.
+MonotonicTime LastAcknowledgement(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return {};
+  file.seekg(0, std::ios::end);
+  const std::streamoff size = file.tellg();
+  const std::streamoff from = std::max<std::streamoff>(0, size - kNotesTailBytes);
+  file.seekg(from);
+  std::string text(static_cast<size_t>(size - from), '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
+  // The text after the last line end is empty or truncated.
+  if (!lines.empty()) lines.pop_back();
+  for (auto line = lines.rbegin(); line != lines.rend(); ++line) {
+    const std::vector<absl::string_view> words = absl::StrSplit(*line, ' ');
+    int64_t microseconds = 0;
+    if (words.size() == 5 && words[0] == "a" && absl::SimpleAtoi(words[4], &microseconds)) {
+      return MonotonicTime(std::chrono::microseconds(microseconds));
+    }
+  }
+  return {};
+}
 
 MonotonicTime Now() { return Clock::Real().Now(); }
 
