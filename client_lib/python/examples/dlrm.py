@@ -1,6 +1,6 @@
 """TorchRec's DLRM, unchanged, with its tables on Pawl's servers.
 
-    pawl run --servers=2 --workers=2 dlrm.py [--samples=N] [--epochs=N]
+    pawl run --servers=2 --workers=2 dlrm.py [--samples=N] [--epochs=N] [--cross_layers=N]
 
 Trains on generated clicks. Kill any process while it runs: the parameters end up the same.
 """
@@ -10,7 +10,7 @@ import argparse
 import numpy as np
 import torch
 from torchrec.datasets.utils import Batch
-from torchrec.models.dlrm import DLRM, DLRMTrain
+from torchrec.models.dlrm import DLRM, DLRM_DCN, DLRMTrain
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 import pawl
@@ -41,6 +41,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--samples", type=int, default=200_000)
     parser.add_argument("--epochs", type=int, default=1)
+    parser.add_argument("--cross_layers", type=int, default=0, help="above 0: DLRM_DCN")
     options = parser.parse_args()
 
     torch.manual_seed(0)
@@ -49,7 +50,10 @@ def main() -> None:
         tables=[pt.EmbeddingBagConfig(c, embedding_dim=16, feature_names=[c]) for c in CATEGORIES],
         optimizer=pawl.RowWiseAdagrad(lr=0.02),
     )
-    model = DLRMTrain(DLRM(ebc, 13, [64, 16], [64, 1]))
+    if options.cross_layers > 0:
+        model = DLRMTrain(DLRM_DCN(ebc, 13, [64, 16], [64, 1], options.cross_layers, 8))
+    else:
+        model = DLRMTrain(DLRM(ebc, 13, [64, 16], [64, 1]))
     optimizer = pt.Optimizer(model, dense=pawl.Adam(1e-3))
     data = pawl.data.Arrays(
         *clicks(options.samples), batch_size=2048, epochs=options.epochs, collate=to_batch
