@@ -456,7 +456,7 @@ TEST_F(DataPlaneTest, WorkersOnManyThreadsAgreeOnEveryStep) {
                        CallContext{clock_.Now() + std::chrono::seconds(100), nullptr},
                        [&](absl::Status status, OutgoingMessage message) {
                          MutexLock lock(mu);
-                         answer = Answer{status, {message.bytes, message.owner}, message};
+                         answer = Answer{status, {message.bytes, message.owner}};
                          changed.NotifyAll();
                        });
         MutexLock lock(mu);
