@@ -354,8 +354,8 @@ void GuardedPort::Admit(int descriptor, const RemoteAddress& remote) {
   if (!is_admitted && is_full() && CloseOldestSilent())
     is_admitted = HasRoomFor(descriptor, remote);
   if (!is_admitted) {
-    close(descriptor);
     if (security_.figures != nullptr) ++security_.figures->refused_connections;
+    close(descriptor);
     return;
   }
   std::optional<int> replaced;
@@ -419,8 +419,9 @@ void GuardedPort::Close(int descriptor) {
     MutexLock lock(mu_);
     table_.Remove(descriptor);
   }
-  close(descriptor);
+  // Counted first, for a peer that looks at the count when its connection ends.
   if (security_.figures != nullptr) ++security_.figures->refused_connections;
+  close(descriptor);
 }
 
 void GuardedPort::Sweep() {
