@@ -1,4 +1,4 @@
-// What pawl-worker's --straggler says: injected delays, for experiments with slow workers.
+// The value of pawl-worker's --straggler: injected delays, for experiments with slow workers.
 #ifndef PAWL_CLIENT_LIB_JOB_STRAGGLER_H_
 #define PAWL_CLIENT_LIB_JOB_STRAGGLER_H_
 

@@ -18,11 +18,16 @@ constexpr int kMaxKeptBytes = 128 << 20;
 // Larger blocks are mapped individually.
 constexpr int kMmapThresholdBytes = 32 << 20;
 // Most of a heap of an arena, which has 64 MiB. glibc asks for huge pages only where a heap begins,
-// not where it grows, so a heap begins with nearly its full size; what is not used takes no memory.
-// With the full size glibc would never return an empty heap.
+// not where it grows, so a heap that is to have them begins with nearly its full size; what is not
+// used takes no memory. With the full size glibc would never return an empty heap.
 constexpr int kHeapBytes = 56 << 20;
 constexpr char kTunables[] = "GLIBC_TUNABLES";
 constexpr char kHugePages[] = "glibc.malloc.hugetlb";
+
+absl::string_view PresentTunables() {
+  const char* const present = std::getenv(kTunables);
+  return present == nullptr ? "" : present;
+}
 
 }  // namespace
 
@@ -30,7 +35,8 @@ void KeepFreedMemory() {
 #if defined(__GLIBC__)
   mallopt(M_TRIM_THRESHOLD, kMaxKeptBytes);
   mallopt(M_MMAP_THRESHOLD, kMmapThresholdBytes);
-  mallopt(M_TOP_PAD, kHeapBytes);
+  if (absl::StrContains(PresentTunables(), absl::StrCat(kHugePages, "=1")))
+    mallopt(M_TOP_PAD, kHeapBytes);
 #endif
 }
 
@@ -49,9 +55,7 @@ void RestartWithHugePages(char** argv) {
   std::ifstream file("/sys/kernel/mm/transparent_hugepage/enabled");
   std::string setting;
   std::getline(file, setting);
-  const char* const present = std::getenv(kTunables);
-  const std::optional<std::string> tunables =
-      TunablesWithHugePages(setting, present == nullptr ? "" : present);
+  const std::optional<std::string> tunables = TunablesWithHugePages(setting, PresentTunables());
   if (!tunables.has_value()) return;
   const absl::Status status = RestartWithVariable(argv, kTunables, *tunables);
   std::fprintf(stderr, "malloc uses no huge pages: re-executing this program failed: %s\n",
