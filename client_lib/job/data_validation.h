@@ -1,4 +1,4 @@
-// Validation of the data section of a job; for job_validation.cc.
+// The part of job_validation.h that concerns the data.
 #ifndef PAWL_CLIENT_LIB_JOB_DATA_VALIDATION_H_
 #define PAWL_CLIENT_LIB_JOB_DATA_VALIDATION_H_
 
