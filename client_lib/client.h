@@ -493,10 +493,10 @@ class Client {
   // until the scheduler has it in memory. The destructor waits up to two seconds for that. A
   // scheduler that dies continues with the figures that it had up to ten seconds before. It keeps
   // and shows the latest figure of each name: the highest step counts, and of equal steps the last
-  // report. INVALID_ARGUMENT: the name has not 1
-  // to 128 letters, digits and "_./-", or the value is not finite. RESOURCE_EXHAUSTED: this client
-  // has reported 256 other names; the scheduler ignores further names of the whole job, with a
-  // line in its log. FAILED_PRECONDITION: the client is no worker. Does not block.
+  // report. INVALID_ARGUMENT: the name has not 1 to 128 letters, digits and "_./-", or the value is
+  // not finite. RESOURCE_EXHAUSTED: this client has reported 256 other names; the scheduler ignores
+  // further names of the whole job, with a line in its log. FAILED_PRECONDITION: the client is no
+  // worker. Does not block.
   absl::Status LogMetric(const std::string& name, uint64_t step, double value);
 
  private:
