@@ -289,7 +289,8 @@ int pawl_pool_gradient(const pawl_bags* bags, const float* pooled_gradient, floa
 
 // Writes the XXH64 of each string to `hashes`. The strings follow each other in `bytes`, and string
 // i ends before ends[i]. With the seed XXH64(column, seed 0) they are the keys that the built-in
-// models give to the categories of a column. Needs no client and does not wait.
+// models give to the categories of a column. Needs no client and does not wait. REQUIRES:
+// ends[i] <= ends[i + 1].
 void pawl_hash64(const char* bytes, const uint64_t* ends, size_t count, uint64_t seed,
                  uint64_t* hashes);
 
