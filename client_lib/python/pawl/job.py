@@ -49,6 +49,15 @@ _ENDLESS = data_module.ENDLESS
 _current: Optional["Job"] = None
 
 
+def _bar(steps: int) -> Any:
+    """A bar of tqdm, with a total if the data has an end."""
+    try:
+        from tqdm.auto import tqdm
+    except ImportError as error:
+        raise errors.FailedPreconditionError("progress: pip install tqdm") from error
+    return tqdm(total=steps if steps < _ENDLESS else None, unit="step")
+
+
 def set_current(job: "Job") -> None:
     """Sets the job that current() returns."""
     global _current
@@ -190,6 +199,7 @@ class Job:
         *,
         prefetch: Optional[Callable[[Any], Any]] = None,
         schedulers: Sequence[Any] = (),
+        progress: bool = False,
     ) -> Iterator[Any]:
         """The batches of this process's ranks, until all ranks of the job have had all of theirs.
 
@@ -205,6 +215,7 @@ class Job:
             fetched while the previous step is computed. In SYNC mode nothing becomes stale.
           schedulers: of torch.optim.lr_scheduler, for pawl.torch's optimizer. The job steps them
             once per step; rank 0 sends what changes to the servers.
+          progress: draw a bar of the steps on stderr. Needs the package tqdm.
         """
         begin_at = max((part.steps_before_data for part in self._parts), default=0)
         for scheduler in schedulers:
@@ -226,10 +237,17 @@ class Job:
         self._hosted.read(source, begin_at)
         self._end = begin_at + source.step_count()
         self._states = kept_module.StateTable(self.client, self.mode)
+        bar = _bar(source.step_count()) if progress else None
         try:
-            yield from self._batches(prefetch)
+            for batch in self._batches(prefetch):
+                yield batch
+                if bar is not None:
+                    # The bar follows the rank that is ahead.
+                    bar.update(max(0, self._step + 1 - begin_at - bar.n))
         finally:
             self._watchdog.pause()
+            if bar is not None:
+                bar.close()
 
     def _batches(self, prefetch: Optional[Callable[[Any], Any]]) -> Iterator[Any]:
         source, begin_at, end = self._source, self.begin_at, self._end

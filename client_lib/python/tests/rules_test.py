@@ -13,7 +13,7 @@ import unittest
 import pawl
 
 BEGIN = """
-import gc, weakref
+import gc, sys, types, weakref
 import numpy as np
 import torch
 import pawl
@@ -64,6 +64,29 @@ class RulesTest(unittest.TestCase):
         self.assertIn("alive 0 of 40\n", output)
         self.assertIn("sum 0.0\n", output)
         self.assertEqual(output.count("without the optimizer's step()"), 1, output)
+
+    def test_bar_counts_the_steps_of_the_rank_that_is_ahead(self):
+        output = self.run_program(
+            """
+            bars = []
+            class Bar:
+                def __init__(self, total, unit):
+                    self.n, self.total, self.closed = 0, total, False
+                    bars.append(self)
+                def update(self, more): self.n += more
+                def close(self): self.closed = True
+            sys.modules["tqdm.auto"] = types.SimpleNamespace(tqdm=Bar)
+            net = pt.Embedding("t", 1, optimizer=pawl.SGD(1.0), init=pawl.Constant(0.0))
+            optimizer = pt.Optimizer(net)
+            data = pawl.data.Arrays(np.arange(60), batch_size=10)
+            for (keys,) in job.steps(data, progress=True):
+                net(torch.from_numpy(keys)).sum().backward()
+                optimizer.step()
+            print("bar", bars[0].n, "of", bars[0].total, bars[0].closed)
+            """,
+            ranks=2,
+        )
+        self.assertIn("bar 6 of 6 True", output)
 
     def test_rank_without_keys_of_a_table_pushes_nothing_for_it(self):
         output = self.run_program(
