@@ -1,5 +1,6 @@
 #include "server/data_plane/data_plane.h"
 
+#include <future>
 #include <limits>
 #include <optional>
 #include <set>
@@ -9,11 +10,13 @@
 
 #include "client_lib/base/elements.h"
 #include "client_lib/base/partitioner.h"
+#include "client_lib/base/testing/eventually.h"
 #include "client_lib/base/testing/simulated_clock.h"
 #include "client_lib/base/testing/table_specs.h"
 #include "client_lib/rpc/codec.h"
 #include "gtest/gtest.h"
 #include "server/data_plane/testing/data_plane_fixture.h"
+#include "server/replication/testing/fake_durable_log.h"
 
 namespace pawl {
 namespace {
@@ -27,6 +30,23 @@ TEST_F(DataPlaneTest, PushesAndPulls) {
   Start(ASYNC, 1);
   EXPECT_TRUE(Push(RowPush(ClientHeader(), 1, {1, 2})).ok());
   EXPECT_EQ(Row(1), (Floats{-1, -2}));
+}
+
+// A server that sends no heartbeat is declared dead.
+TEST_F(DataPlaneTest, HeartbeatDoesNotWaitForAPartition) {
+  FakeDurableLog log;
+  Start(ASYNC, 1);
+  plane_->SetLog(log);
+  HeartbeatRequest heartbeat;
+  std::future<void> filled;
+  // Called with the partition's lock.
+  log.on_append = [&] {
+    filled = std::async(std::launch::async, [&] { plane_->FillHeartbeat(heartbeat); });
+    EXPECT_EQ(filled.wait_for(kTestPatience), std::future_status::ready);
+  };
+  EXPECT_TRUE(Push(RowPush(ClientHeader(), 1, {1, 2})).ok());
+  ASSERT_TRUE(filled.valid());
+  plane_->Close(absl::UnavailableError("the end"));
 }
 
 TEST_F(DataPlaneTest, AssignsOncePerPushIdAndGivesSlots) {

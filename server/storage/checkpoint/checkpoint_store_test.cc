@@ -1,5 +1,6 @@
 #include "server/storage/checkpoint/checkpoint_store.h"
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -8,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/env.h"
+#include "client_lib/base/testing/eventually.h"
 #include "client_lib/base/testing/fault_env.h"
 #include "client_lib/base/testing/forwarding_env.h"
 #include "gtest/gtest.h"
@@ -120,6 +122,30 @@ TEST_F(CheckpointStoreTest, VerificationReportsProgress) {
   EXPECT_EQ(progress.parts_done, kPartitions);
   EXPECT_GT(progress.bytes, 0u);
   EXPECT_EQ(progress.bytes_done, progress.bytes);
+}
+
+// An open of a part succeeds once two parts are being opened at the same time.
+class TwoAtOnceEnv final : public ForwardingEnv {
+ public:
+  using ForwardingEnv::ForwardingEnv;
+  absl::StatusOr<std::unique_ptr<ReadableFile>> OpenForRead(const std::string& path) override {
+    if (absl::EndsWith(path, ".part")) {
+      ++opening_;
+      if (!Eventually([this] { return opening_ >= 2; }))
+        return absl::DeadlineExceededError("only one part is read at a time");
+    }
+    return ForwardingEnv::OpenForRead(path);
+  }
+
+ private:
+  std::atomic<int> opening_ = 0;
+};
+
+TEST_F(CheckpointStoreTest, PartsAreVerifiedInParallel) {
+  Write(5);
+  TwoAtOnceEnv env(env_);
+  const absl::Status verified = CheckpointStore(env, "/checkpoints").Verify(Name(5));
+  EXPECT_TRUE(verified.ok()) << verified;
 }
 
 TEST_F(CheckpointStoreTest, IdsAreListedNewestFirstWithoutReadingFiles) {
