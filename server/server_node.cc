@@ -114,11 +114,18 @@ absl::Status ServerNode::Start(const std::string& address) {
   if (log_ != nullptr && log_->identity().has_value()) {
     const NodeIdentity& identity = *log_->identity();
     node_ = identity.node();
-    PAWL_ASSIGN_OR_RETURN(
-        recovered_, log_->Recover(PartitionOptionsOf(identity.job(),
-                                                     data_plane_options_.max_rows_per_partition)));
-    spdlog::info("recovered {} partitions of job '{}' as {}", recovered_.size(),
-                 identity.job().name(), node_);
+    auto recovered = log_->Recover(
+        PartitionOptionsOf(identity.job(), data_plane_options_.max_rows_per_partition));
+    if (absl::IsDataLoss(recovered.status()) && identity.job().replicas() > 1) {
+      damage_ = recovered.status();
+      spdlog::error("{}; asking the scheduler whether other servers have the data of {}",
+                    std::string(damage_.message()), node_);
+    } else {
+      PAWL_RETURN_IF_ERROR(recovered.status());
+      recovered_ = *std::move(recovered);
+      spdlog::info("recovered {} partitions of job '{}' as {}", recovered_.size(),
+                   identity.job().name(), node_);
+    }
   }
   Register(clock_.Now() + options_.register_timeout);
   return absl::OkStatus();
@@ -144,6 +151,7 @@ void ServerNode::Register(MonotonicTime deadline) {
     request.set_start_count(log_->identity()->life());
   if (job_id_ == 0 && !node_.empty()) {
     request.set_job_id(log_->identity()->job_id());
+    request.set_data_damaged(!damage_.ok());
     for (const auto& partition : recovered_) {
       RecoveredReplica& replica = *request.add_recovered();
       replica.set_partition(partition->index());
@@ -226,7 +234,10 @@ absl::Status ServerNode::PrepareLog(const RegisterResponse& registration) {
     identity.set_job_id(registration.job_id());
     *identity.mutable_job() = registration.job();
     PAWL_RETURN_IF_ERROR(log_->Initialize(std::move(identity)));
+  } else if (!damage_.ok()) {
+    PAWL_RETURN_IF_ERROR(log_->SetDamagedFilesAside());
   }
+  damage_ = absl::OkStatus();
   if (!logs) return absl::OkStatus();
   data_plane_.SetLog(*log_);
   return log_->Start(data_plane_, PartitionOptionsOf(registration.job(),
@@ -256,6 +267,9 @@ std::optional<absl::Status> ServerNode::Tick() {
       // Registering again would not help; it would only fight with the other process.
       if (absl::IsAborted(status) || IsFinal(status))
         return absl::InvalidArgumentError(absl::StrCat("--data_dir: ", status.message()));
+      if (!damage_.ok() && IsTransientError(status)) {
+        return absl::UnavailableError(absl::StrCat(damage_.message(), "; ", status.message()));
+      }
       return status;
     }
     if (absl::Status status = Join(**news.registered); !status.ok()) return status;

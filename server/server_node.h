@@ -69,7 +69,9 @@ class ServerNode final : public JobMembership {
   const std::string& node() const { return node_; }
 
   // Recovers what an earlier incarnation left in the data directory, then starts to register as
-  // reachable at `address`. DATA_LOSS, naming file and offset, means that the server must end.
+  // reachable at `address`. If the files are damaged and the job has several replicas, it asks to
+  // register without its data. Otherwise DATA_LOSS, naming file and offset, means that the server
+  // must end.
   absl::Status Start(const std::string& address);
 
   // Handles pending events and drives the data plane. Returns a status once the server must end: OK
@@ -131,6 +133,8 @@ class ServerNode final : public JobMembership {
   NodeLink link_;
   DataPlane data_plane_;
   const std::unique_ptr<DurableLog> log_;
+  // Why the data directory cannot be recovered, until the first registration; OK: it can.
+  absl::Status damage_;
   // The recovered partitions, until the first registration.
   std::vector<std::unique_ptr<Partition>> recovered_;
   std::string address_;

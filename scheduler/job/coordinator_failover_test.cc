@@ -70,6 +70,34 @@ TEST_F(FailoverTest, FailoverAnswersAllRoutingCallsAtOnce) {
   EXPECT_EQ((**waiting)->epoch(), 2u);
 }
 
+TEST_F(FailoverTest, ServerWithDamagedDataReturnsOnlyIfOthersHaveIt) {
+  Run(2, TrainingJob(2, 2));
+  ASSERT_TRUE((*CreateTable("w"))->ok());
+  for (FakeNode& node : nodes_) node.feeds = false;
+  for (const char* server : {"server-0", "server-1"}) Kill(server);
+  RegisterRequest damaged = Return("server-0", 1000);
+  damaged.set_data_damaged(true);
+  const auto expect_refused = [&] {
+    const auto refused = Register(damaged);
+    EXPECT_EQ(refused.status().code(), absl::StatusCode::kUnavailable) << refused.status();
+    for (const char* words : {"server-0 is damaged", "partitions 0, 1", "waiting for server-1"}) {
+      EXPECT_TRUE(absl::StrContains(refused.status().message(), words)) << refused.status();
+    }
+  };
+  expect_refused();
+  Pass(milliseconds(700));
+  // The scheduler does not know yet that server-1 is dead, but does not hear it either.
+  expect_refused();
+  Pass(milliseconds(800));
+  expect_refused();
+  ASSERT_TRUE(ComeBack("server-1", {0, 1}).ok());
+  Pass(milliseconds(300));
+  const auto admitted = Register(damaged);
+  ASSERT_TRUE(admitted.ok()) << admitted.status();
+  EXPECT_EQ(admitted->node(), "server-0");
+  EXPECT_EQ(Status().state(), RUNNING) << Status().failure();
+}
+
 TEST_F(FailoverTest, RestartedServerBecomesALearner) {
   Run(2, TrainingJob(2, 2));
   nodes_[1].feeds = false;

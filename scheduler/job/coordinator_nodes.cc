@@ -71,6 +71,12 @@ Ticket Coordinator::Register(const RegisterRequest& request, Done<RegisterRespon
     const absl::Status status = ranks_.CheckJoin(request, before == nullptr ? "" : before->name);
     if (!status.ok()) return rpc.Answer(status);
   }
+  if (request.data_damaged() && before != nullptr && before->role == SERVER_ROLE && !repeated &&
+      !pristine()) {
+    const absl::Status status = director_.CheckReturnsWithoutData(
+        *before, request.process_nonce(), ServersHeardFrom(), running_.Now());
+    if (!status.ok()) return rpc.Answer(status);
+  }
   const absl::StatusOr<Membership::Registration> registration =
       membership_.Register(request, running_.Now());
   if (!registration.ok()) return rpc.Answer(registration.status());

@@ -288,6 +288,21 @@ bool ReleaseRetained(const std::vector<PlacementServer>& servers, uint32_t repli
   return changed;
 }
 
+std::vector<uint32_t> HeldOnlyBy(ServerNumber server, const std::set<ServerNumber>& present,
+                                 const Placement& placement) {
+  std::vector<uint32_t> partitions;
+  for (uint32_t partition = 0; partition < placement.partitions.size(); ++partition) {
+    const ReplicaSet& set = placement.partitions[partition];
+    const auto has_data = [&](ServerNumber other) {
+      return other != server && present.contains(other) &&
+             (set.InSync(other) || other == set.yielding || Contains(set.fallbacks, other));
+    };
+    if (Contains(set.last_in_sync, server) && std::ranges::none_of(set.last_in_sync, has_data))
+      partitions.push_back(partition);
+  }
+  return partitions;
+}
+
 RetainedReplicas RetainedBy(ServerNumber server, const Placement& placement) {
   RetainedReplicas retained;
   for (uint32_t partition = 0; partition < placement.partitions.size(); ++partition) {

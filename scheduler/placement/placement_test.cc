@@ -93,6 +93,19 @@ TEST(PlacementTest, LastServerThatReturnsEmptyHasLostItsPartitions) {
   EXPECT_EQ(placement.partitions[2].primary, kNoServer);
 }
 
+TEST(PlacementTest, DataIsHeldOnlyByAServerWithoutOtherPresentHolders) {
+  Placement placement = First({0, 1, 2}, 3, 2);
+  ASSERT_EQ(SetBackups(placement, 0), (Servers{1}));
+  EXPECT_TRUE(HeldOnlyBy(0, {1, 2}, placement).empty());
+  EXPECT_EQ(HeldOnlyBy(0, {2}, placement), (std::vector<uint32_t>{0})) << "server 1 is not heard";
+  ASSERT_TRUE(RemoveServers({0, 1}, {}, placement));
+  // Partition 2 is on servers 2 and 0, partition 0 on two absent servers.
+  EXPECT_EQ(HeldOnlyBy(0, {2}, placement), (std::vector<uint32_t>{0}));
+  EXPECT_EQ(HeldOnlyBy(2, {2}, placement), (std::vector<uint32_t>{1, 2}));
+  RecoverServer(1, {0, 1}, false, placement);
+  EXPECT_TRUE(HeldOnlyBy(0, {1, 2}, placement).empty());
+}
+
 TEST(PlacementTest, FirstServerToReturnIsPrimary) {
   Placement placement = First({0, 1, 2}, 3, 2);
   ASSERT_EQ(SetBackups(placement, 0), (Servers{1}));

@@ -118,6 +118,40 @@ std::optional<std::string> ReplicaDirector::OnServerJoined(const Node& server,
   return absl::StrCat(LossText(recovery.lost, how), ", and it has come back without them");
 }
 
+absl::Status ReplicaDirector::CheckReturnsWithoutData(const Node& server, uint64_t process_nonce,
+                                                      const std::vector<const Node*>& servers,
+                                                      MonotonicTime now) {
+  DamagedReturn& wanted = damaged_returns_[server.number];
+  const bool is_first = wanted.process_nonce != process_nonce;
+  if (is_first) wanted = {process_nonce, now};
+  // A server that is merely not known to be dead does not count.
+  std::set<ServerNumber> present;
+  for (const Node* other : servers) {
+    if (other->last_heard > wanted.since) present.insert(other->number);
+  }
+  const std::vector<uint32_t> partitions = HeldOnlyBy(server.number, present, placement_);
+  if (partitions.empty()) {
+    damaged_returns_.erase(server.number);
+    spdlog::warn("{} returns without its data, which is damaged; other servers have it",
+                 server.name);
+    return absl::OkStatus();
+  }
+  std::set<std::string> others;
+  for (const uint32_t partition : partitions) {
+    for (const ServerNumber other : placement_.partitions[partition].last_in_sync) {
+      if (other != server.number) others.insert(absl::StrCat("server-", other));
+    }
+  }
+  absl::Status refused = absl::UnavailableError(
+      absl::StrCat("the data directory of ", server.name,
+                   " is damaged, and no server that sends heartbeats has ",
+                   "every acknowledged push of ", PartitionsText(partitions), "; ",
+                   others.empty() ? "no other server ever had it"
+                                  : absl::StrCat("waiting for ", absl::StrJoin(others, ", "))));
+  if (is_first) spdlog::warn("{}", std::string(refused.message()));
+  return refused;
+}
+
 bool ReplicaDirector::OnLearnersCaughtUp(const Node& primary, const HeartbeatRequest& report,
                                          const Membership& membership) {
   bool changed = false;

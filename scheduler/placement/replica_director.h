@@ -93,6 +93,12 @@ class ReplicaDirector {
   std::optional<std::string> OnServerJoined(const Node& server, std::vector<uint32_t> recovered,
                                             bool nothing_yet);
 
+  // Whether the process with that nonce may become `server` without its data, which is damaged.
+  // UNAVAILABLE, naming partitions and servers, unless servers that have sent a heartbeat since its
+  // first request have every acknowledged push. `servers`: those that have sent heartbeats.
+  absl::Status CheckReturnsWithoutData(const Node& server, uint64_t process_nonce,
+                                       const std::vector<const Node*>& servers, MonotonicTime now);
+
   // Returns whether the placement changed.
   bool OnLearnersCaughtUp(const Node& primary, const HeartbeatRequest& report,
                           const Membership& membership);
@@ -175,6 +181,12 @@ class ReplicaDirector {
   std::map<ServerNumber, std::string> departures_;
   // By server: when it is settled, if it returned with data since the first placement.
   std::map<ServerNumber, MonotonicTime> settled_from_;
+  // By server: the process that wants to return without its data, and since when.
+  struct DamagedReturn {
+    uint64_t process_nonce = 0;
+    MonotonicTime since;
+  };
+  std::map<ServerNumber, DamagedReturn> damaged_returns_;
   UnreachablePairs unreachable_pairs_;
   // By partition: since when it waits for a server to return.
   std::map<uint32_t, MonotonicTime> waiting_since_;

@@ -393,6 +393,12 @@ absl::Status RebuildCensus::OnRegister(const RegisterRequest& request) {
                                        : request.start_count() < before.start_count();
     if (is_older) return again;
   }
+  if (request.data_damaged()) {
+    // It may be the only one that had some acknowledged pushes, so it must count as missing.
+    registration_bytes_ -= bytes_before;
+    registrations_.erase(request.node());
+    return again;
+  }
   const size_t bytes = request.SpaceUsedLong();
   const size_t others = registration_bytes_ - bytes_before;
   if (bytes > max_bytes_ - others) {

@@ -144,6 +144,27 @@ TEST(RebuildTest, UnavailablePartitionNamesItsServers) {
   EXPECT_THAT(std::string(refused.status().message()), HasSubstr("--rebuild_without=server-5"));
 }
 
+// It may have acknowledged pushes that it no longer has.
+TEST(RebuildTest, ServerWithDamagedDataCountsAsMissing) {
+  RebuildCensus census(1 << 20);
+  const auto with_address = [](RegisterRequest request, uint64_t process_nonce) {
+    request.set_address("10.0.0.1:7001");
+    request.set_process_nonce(process_nonce);
+    return request;
+  };
+  (void)census.OnRegister(with_address(Server(0, 9, {0, 1}), 3));
+  (void)census.OnRegister(with_address(Server(2, 9, {0, 2}), 4));
+  ASSERT_EQ(census.Registrations().size(), 2u);
+  RegisterRequest damaged = with_address(Server(2, 9, {}), 5);
+  damaged.clear_held_job();
+  damaged.set_start_count(1);
+  damaged.set_data_damaged(true);
+  EXPECT_TRUE(absl::IsUnavailable(census.OnRegister(damaged)));
+  ASSERT_EQ(census.Registrations().size(), 1u);
+  const auto state = RebuildState(Options(), census.Registrations());
+  EXPECT_THAT(std::string(state.status().message()), HasSubstr("--rebuild_without=server-2"));
+}
+
 TEST(RebuildTest, ReplicaBehindALaterTermIsNotTrusted) {
   const auto set_position = [](RegisterRequest& server, int replica, uint64_t term,
                                uint64_t index) {

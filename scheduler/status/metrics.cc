@@ -117,7 +117,7 @@ void AddServer(const NodeStatus& node, Families& families) {
   families.Counter("pawl_server_files_damaged_total", "Files on disk found damaged.",
                    number(counters.files_damaged()), server);
   families.Counter("pawl_server_files_repaired_total",
-                   "Damaged files that were replaced from memory.",
+                   "Damaged files that were replaced from memory or set aside.",
                    number(counters.files_repaired()), server);
   families.Counter("pawl_server_snapshot_bytes_sent_total",
                    "Bytes of snapshots, sent to replicas that learn.",

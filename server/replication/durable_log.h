@@ -65,10 +65,16 @@ class DurableLog {
   // count of the present process.
   virtual const std::optional<NodeIdentity>& identity() const = 0;
   // The partitions that the previous process left, ascending; empty if it wrote no log. `options`
-  // are those of the identity's job. DATA_LOSS names the file and the offset; nothing was changed.
+  // are those of the identity's job. DATA_LOSS names the file and the offset; nothing was changed,
+  // and SetDamagedFilesAside can follow. INVALID_ARGUMENT, with advice: an operator must act first.
   // REQUIRES: identity().
   virtual absl::StatusOr<std::vector<std::unique_ptr<Partition>>> Recover(
       const PartitionOptions& options) = 0;
+  // Moves the files out of the way, without deleting them, so that the log is empty and Start can
+  // follow. The caller decides whether the job can do without the data. After an error or a crash
+  // Recover returns DATA_LOSS, and another call continues. REQUIRES: Recover has returned
+  // DATA_LOSS.
+  virtual absl::Status SetDamagedFilesAside() = 0;
   // Records that the job has ended, so that another job's server may delete the data. Call it once
   // this server has stopped writing.
   virtual absl::Status MarkJobEnded() = 0;
@@ -77,7 +83,8 @@ class DurableLog {
   virtual absl::Status Initialize(NodeIdentity identity) = 0;
   // Starts to write; returns when everything that was recovered is durable. `owner` is used until
   // Stop. ReadBack uses `options`, which are the job's. RESOURCE_EXHAUSTED and other errors: the
-  // disk refuses writes. REQUIRES: Recover or Initialize has succeeded, and the job writes a log.
+  // disk refuses writes. REQUIRES: Recover, SetDamagedFilesAside or Initialize has succeeded, and
+  // the job writes a log.
   virtual absl::Status Start(Owner& owner, const PartitionOptions& options) = 0;
   // Writes the queued entries, if possible. Afterwards the owner is not called and nothing is
   // accepted.
@@ -148,7 +155,7 @@ class DurableLog {
   // Results of the background check of the files on disk, since the process started. Thread-safe.
   struct ScrubFigures {
     uint64_t damaged = 0;   // files found damaged
-    uint64_t repaired = 0;  // damaged files that were replaced from memory
+    uint64_t repaired = 0;  // damaged files that were replaced from memory or set aside
   };
   virtual ScrubFigures scrub_figures() const { return {}; }
 };

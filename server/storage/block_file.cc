@@ -189,8 +189,9 @@ absl::Status BlockFileReader::ReadHeader() {
   if (id_crc_ != Crc32c(0, header, kBlockFileHeaderBytes - 4))
     return Damaged("the header's checksum is wrong");
   if (version != kBlockFileVersion || reserved != 0) {
-    return Damaged(absl::StrCat("the format's version is ", version, "; this program reads ",
-                                kBlockFileVersion));
+    return absl::InvalidArgumentError(absl::StrCat(path_, " has version ", version,
+                                                   " of its format; this program reads ",
+                                                   kBlockFileVersion, ": use a newer one"));
   }
   offset_ = kBlockFileHeaderBytes;
   file_crc_ = Crc32c(0, header, kBlockFileHeaderBytes);

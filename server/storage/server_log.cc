@@ -14,6 +14,8 @@
 namespace pawl {
 namespace {
 
+// Where SetDamagedFilesAside moves files, in the data directory.
+constexpr char kDamagedFolder[] = "damaged";
 // How often Start checks whether the disk fails.
 constexpr std::chrono::milliseconds kStartInterval{10};
 // How soon a report is retried for a partition that was busy.
@@ -83,8 +85,17 @@ absl::StatusOr<std::vector<std::unique_ptr<Partition>>> ServerLog::Recover(
     const PartitionOptions& options) {
   if (!identity_.has_value()) std::abort();
   if (!Logs()) return std::vector<std::unique_ptr<Partition>>();
+  if (identity_->moving_damaged_files()) {
+    return absl::DataLossError(
+        absl::StrCat("an earlier start has moved only some damaged files to ",
+                     JoinPath(options_.data_folder, kDamagedFolder)));
+  }
   const auto begin = std::chrono::steady_clock::now();
-  PAWL_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<Partition>> partitions, RecoverFiles(options));
+  absl::StatusOr<std::vector<std::unique_ptr<Partition>>> recovered = RecoverFiles(options);
+  // A second time, because a read error can be transient.
+  if (absl::IsDataLoss(recovered.status())) recovered = RecoverFiles(options);
+  if (absl::IsDataLoss(recovered.status())) return CheckCanSetAside(recovered.status());
+  PAWL_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<Partition>> partitions, std::move(recovered));
   for (const std::string& note : recovered_->notes) spdlog::warn("{}", note);
   spdlog::info("recovered {} partitions of {} in job {} from {} in {} ms", partitions.size(),
                identity_->node(), identity_->job_id(), options_.data_folder,
@@ -115,6 +126,50 @@ absl::StatusOr<std::vector<std::unique_ptr<Partition>>> ServerLog::RecoverFiles(
     unsettled_[record.partition] = record.index;
   recovered_ = std::move(recovered);
   return sink.TakePartitions();
+}
+
+absl::Status ServerLog::CheckCanSetAside(absl::Status damage) const {
+  const std::string aside = JoinPath(options_.data_folder, kDamagedFolder);
+  const absl::Status listed = env_.List(aside).status();
+  if (absl::IsNotFound(listed)) return damage;
+  PAWL_RETURN_IF_ERROR(listed);
+  return absl::InvalidArgumentError(
+      absl::StrCat(damage.message(), "; ", aside,
+                   " already has the files of an earlier damage: check the disk, ",
+                   "and move that folder elsewhere before this server starts again"));
+}
+
+absl::Status ServerLog::SetDamagedFilesAside() {
+  if (!identity_.has_value() || !Logs()) std::abort();
+  NodeIdentity identity = *identity_;
+  identity.set_moving_damaged_files(true);
+  PAWL_RETURN_IF_ERROR(WriteNodeFile(env_, options_.data_folder, identity, kServerDaemon));
+  const std::string aside = JoinPath(options_.data_folder, kDamagedFolder);
+  PAWL_RETURN_IF_ERROR(env_.MakeFolder(aside));
+  PAWL_RETURN_IF_ERROR(env_.SyncFolder(options_.data_folder));
+  for (const char* const name : {kLogFolder, kSnapshotFolder}) {
+    const std::string from = JoinPath(options_.data_folder, name);
+    const std::string to = JoinPath(aside, name);
+    PAWL_RETURN_IF_ERROR(env_.MakeFolder(to));
+    PAWL_RETURN_IF_ERROR(env_.SyncFolder(aside));
+    const absl::StatusOr<std::vector<std::string>> files = env_.List(from);
+    if (absl::IsNotFound(files.status())) continue;
+    PAWL_RETURN_IF_ERROR(files.status());
+    for (const std::string& file : *files)
+      PAWL_RETURN_IF_ERROR(env_.Rename(JoinPath(from, file), JoinPath(to, file)));
+    PAWL_RETURN_IF_ERROR(env_.SyncFolder(to));
+    PAWL_RETURN_IF_ERROR(env_.SyncFolder(from));
+  }
+  PAWL_RETURN_IF_ERROR(RecoverFiles(PartitionOptions()).status());
+  identity.set_moving_damaged_files(false);
+  PAWL_RETURN_IF_ERROR(WriteNodeFile(env_, options_.data_folder, identity, kServerDaemon));
+  identity_ = std::move(identity);
+  spdlog::warn("the damaged files are now in {}; delete it once the job has all its replicas",
+               aside);
+  MutexLock lock(mu_);
+  ++scrub_figures_.damaged;
+  ++scrub_figures_.repaired;
+  return absl::OkStatus();
 }
 
 absl::Status ServerLog::MarkJobEnded() {

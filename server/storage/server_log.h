@@ -59,7 +59,7 @@ struct ServerLogOptions {
 // The life cycle in one process:
 //
 //   auto log = ServerLog::Open(Env::Real(), options);     // locks the folder
-//   if (log->identity()) partitions = log->Recover(...);
+//   if (log->identity()) partitions = log->Recover(...);  // or SetDamagedFilesAside, see there
 //   register, as identity() if there is one
 //   if (the registration is for another job or node) log->Initialize(new identity);
 //   log->Start(owner, options);                           // before the first routing
@@ -93,6 +93,7 @@ class ServerLog final : public DurableLog {
   const std::optional<NodeIdentity>& identity() const override { return identity_; }
   absl::StatusOr<std::vector<std::unique_ptr<Partition>>> Recover(
       const PartitionOptions& options) override;
+  absl::Status SetDamagedFilesAside() override;
   absl::Status MarkJobEnded() override;
   absl::Status Initialize(NodeIdentity identity) override;
   absl::Status Start(Owner& owner, const PartitionOptions& options) override;
@@ -156,6 +157,8 @@ class ServerLog final : public DurableLog {
   absl::Status CountStart();
   absl::StatusOr<std::vector<std::unique_ptr<Partition>>> RecoverFiles(
       const PartitionOptions& options);
+  // Returns `damage`, or INVALID_ARGUMENT if SetDamagedFilesAside has already set files aside.
+  absl::Status CheckCanSetAside(absl::Status damage) const;
   absl::Status DeleteFiles();
   void OnDurable(absl::Span<const DurableRecord> durable);
   void RunReports();

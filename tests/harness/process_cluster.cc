@@ -202,6 +202,30 @@ absl::Status ProcessCluster::ReplaceDisk(const std::string& name) {
   return absl::OkStatus();
 }
 
+absl::Status ProcessCluster::DamageLog(const std::string& name) {
+  const std::filesystem::path data = absl::StrCat(folder_, "/", name);
+  std::error_code error;
+  std::filesystem::remove_all(data / "damaged", error);
+  if (error) return absl::UnavailableError(absl::StrCat(name, ": ", error.message()));
+  std::filesystem::path oldest;
+  for (const auto& entry : std::filesystem::directory_iterator(data / "log", error)) {
+    if (oldest.empty() || entry.path() < oldest) oldest = entry.path();
+  }
+  if (error || oldest.empty())
+    return absl::NotFoundError(absl::StrCat(name, " has no log: ", error.message()));
+  std::fstream file(oldest, std::ios::in | std::ios::out | std::ios::binary);
+  // Not at the end, where it would look like a write that a crash interrupted.
+  const auto place = static_cast<std::streamoff>(std::filesystem::file_size(oldest, error) / 4);
+  file.seekg(place);
+  const char flipped = static_cast<char>(file.get() ^ 1);
+  file.seekp(place);
+  file.put(flipped);
+  file.close();
+  if (error || !file)
+    return absl::UnavailableError(absl::StrCat(oldest.string(), ": cannot be damaged"));
+  return absl::OkStatus();
+}
+
 void ProcessCluster::Pause(const std::string& name) {
   ChildProcess& child = node(name);
   child.Signal(SIGSTOP);

@@ -125,6 +125,8 @@ class ProcessCluster {
   absl::StatusOr<std::string> WaitUntilMember(const std::string& name, MonotonicDuration timeout);
   // Removes all files of an ended process, as if its disk were lost and replaced.
   absl::Status ReplaceDisk(const std::string& name);
+  // Flips a bit of an ended server's log, and deletes what it set aside of an earlier damage.
+  absl::Status DamageLog(const std::string& name);
   // The disk of a server. REQUIRES: the server exists, and ProcessClusterOptions::server_disk_bytes
   // is set.
   LoopDisk& disk(const std::string& server) { return *disks_.at(server); }

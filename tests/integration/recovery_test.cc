@@ -1,10 +1,12 @@
 // Processes with the only copy of their state die while a SYNC job trains, and restart with the
 // same command. The job continues and ends with the bits of an undisturbed run.
 #include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <string>
 #include <thread>
 
+#include "client_lib/base/testing/eventually.h"
 #include "tests/integration/disturbed_training_test.h"
 
 namespace pawl {
@@ -30,6 +32,38 @@ TEST_F(RecoveryTest, AllServersRecoverFromTheirLogs) {
                       for (const char* server : {"server-2", "server-0", "server-1"})
                         Restart(cluster, server);
                     });
+}
+
+TEST_F(RecoveryTest, ServerWithADamagedLogGetsItsDataFromOtherReplicas) {
+  ExpectTheSameBits(
+      {.servers = 2, .replicas = 2, .durability = "LOG"}, [&](ProcessCluster& cluster) {
+        ASSERT_TRUE(cluster.Kill("server-1").ok());
+        const absl::Status damaged = cluster.DamageLog("server-1");
+        ASSERT_TRUE(damaged.ok()) << damaged;
+        Restart(cluster, "server-1");
+        ExpectRepair(cluster);
+        EXPECT_TRUE(
+            std::filesystem::exists(cluster.folder() + "/server-1/damaged/log/0000000001.log"));
+        const auto status = cluster.GetStatus();
+        ASSERT_TRUE(status.ok()) << status.status();
+        EXPECT_EQ(status->counters().files_damaged(), 1u);
+      });
+}
+
+TEST_F(RecoveryTest, ServerWithADamagedLogWaitsForTheOtherReplica) {
+  ExpectTheSameBits(
+      {.servers = 2, .replicas = 2, .durability = "LOG"}, [&](ProcessCluster& cluster) {
+        for (const char* server : {"server-0", "server-1"}) cluster.node(server).Signal(SIGKILL);
+        for (const char* server : {"server-0", "server-1"}) ASSERT_TRUE(cluster.Kill(server).ok());
+        ASSERT_TRUE(cluster.DamageLog("server-1").ok());
+        ASSERT_TRUE(cluster.Restart("server-1").ok());
+        ASSERT_TRUE(Eventually([&] {
+          return cluster.Log("scheduler").find("waiting for server-0") != std::string::npos;
+        })) << cluster.Log("scheduler");
+        EXPECT_FALSE(std::filesystem::exists(cluster.folder() + "/server-1/damaged"));
+        Restart(cluster, "server-0");
+        ExpectRepair(cluster);
+      });
 }
 
 // The scheduler takes the server with the lost disk for alive when the other one has already

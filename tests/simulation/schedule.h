@@ -54,6 +54,8 @@ struct Schedule {
   // One at a time, while every partition has all replicas. Another server may die at the same
   // moment.
   bool loses_disks = false;
+  // Half of these disks are damaged instead: their server returns under its name.
+  bool damages_disks = false;
   // One disk at a time is full or hangs; the last one until all work is done.
   bool breaks_disks = false;
   // Copies of disks are started as servers beside their live originals.

@@ -59,6 +59,8 @@ class SimulatedCluster {
     disk.hangs = before.hangs;
     servers_[index].disk = std::move(disk);
   }
+  // Makes the stored partitions unreadable. REQUIRES: the server is dead.
+  void DamageDisk(int index) { servers_[index].disk.damaged = true; }
   void BreakDisk(int index, bool full, bool hangs) {
     servers_[index].disk.full = full;
     servers_[index].disk.hangs = hangs;

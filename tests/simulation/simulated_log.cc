@@ -42,6 +42,7 @@ SimulatedLog::~SimulatedLog() {
 
 absl::StatusOr<std::vector<std::unique_ptr<Partition>>> SimulatedLog::Recover(
     const PartitionOptions& options) {
+  if (disk_.damaged) return absl::DataLossError("the disk is damaged");
   std::vector<std::unique_ptr<Partition>> partitions;
   for (auto& [index, stored] : disk_.partitions) {
     if (forgets_)
@@ -53,6 +54,12 @@ absl::StatusOr<std::vector<std::unique_ptr<Partition>>> SimulatedLog::Recover(
     partitions.push_back(std::move(partition));
   }
   return partitions;
+}
+
+absl::Status SimulatedLog::SetDamagedFilesAside() {
+  disk_.partitions.clear();
+  disk_.damaged = false;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<Partition>> SimulatedLog::Load(

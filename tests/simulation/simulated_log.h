@@ -36,6 +36,8 @@ struct SimulatedDisk {
   // full: writes fail with an error. hangs: writes neither happen nor fail.
   bool full = false;
   bool hangs = false;
+  // The partitions cannot be recovered.
+  bool damaged = false;
   std::map<uint32_t, StoredPartition> partitions;
 };
 
@@ -53,6 +55,7 @@ class SimulatedLog final : public DurableLog {
   const std::optional<NodeIdentity>& identity() const override { return disk_.identity; }
   absl::StatusOr<std::vector<std::unique_ptr<Partition>>> Recover(
       const PartitionOptions& options) override;
+  absl::Status SetDamagedFilesAside() override;
   absl::Status MarkJobEnded() override { return absl::OkStatus(); }
   absl::Status Initialize(NodeIdentity identity) override;
   absl::Status Start(Owner& owner, const PartitionOptions& options) override;

@@ -128,6 +128,7 @@ TEST_F(SimulationTest, SchedulesOfAllKindsAreDrawn) {
   std::set<uint32_t> replicas;
   std::set<bool> kills_all;
   std::set<bool> loses_disks;
+  std::set<bool> damages_disks;
   std::set<bool> breaks_disks;
   std::set<bool> copies_disks;
   std::set<uint32_t> min_in_sync;
@@ -138,6 +139,7 @@ TEST_F(SimulationTest, SchedulesOfAllKindsAreDrawn) {
     replicas.insert(schedule.replicas);
     kills_all.insert(schedule.kills_all_servers);
     loses_disks.insert(schedule.loses_disks);
+    damages_disks.insert(schedule.damages_disks);
     breaks_disks.insert(schedule.breaks_disks);
     copies_disks.insert(schedule.copies_disks);
     min_in_sync.insert(schedule.min_in_sync);
@@ -147,6 +149,7 @@ TEST_F(SimulationTest, SchedulesOfAllKindsAreDrawn) {
   EXPECT_EQ(replicas.size(), 3u);
   EXPECT_EQ(kills_all.size(), 2u);
   EXPECT_EQ(loses_disks.size(), 2u);
+  EXPECT_EQ(damages_disks.size(), 2u);
   EXPECT_EQ(breaks_disks.size(), 2u);
   EXPECT_EQ(copies_disks.size(), 2u);
   EXPECT_EQ(min_in_sync.size(), 3u);

@@ -36,6 +36,7 @@ class FakeDurableLog final : public DurableLog {
       const PartitionOptions&) override {
     return std::vector<std::unique_ptr<Partition>>();
   }
+  absl::Status SetDamagedFilesAside() override { return absl::OkStatus(); }
   absl::Status MarkJobEnded() override { return absl::OkStatus(); }
   absl::Status Initialize(NodeIdentity identity) override {
     identity_ = std::move(identity);

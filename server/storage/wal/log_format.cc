@@ -54,7 +54,7 @@ std::optional<SegmentHeader> DecodeSegmentHeader(const char* in) {
   in += kSegmentMagic.size();
   SegmentHeader header;
   header.version = TakeNumber<uint32_t>(in);
-  if (header.version < 1 || header.version > kLogVersion) return std::nullopt;
+  if (header.version < 1) return std::nullopt;
   header.job_id = TakeNumber<uint64_t>(in);
   header.segment = TakeNumber<uint64_t>(in);
   header.previous_segment = TakeNumber<uint64_t>(in);

@@ -24,6 +24,11 @@ absl::StatusOr<SegmentHeader> CheckHeader(const std::string& path, uint64_t job_
   const std::optional<SegmentHeader> header = DecodeSegmentHeader(bytes.data());
   if (!header.has_value())
     return Damaged(path, 0, "the segment's header is wrong in magic, version or checksum");
+  if (header->version > kLogVersion) {
+    return absl::InvalidArgumentError(absl::StrCat(path, " has version ", header->version,
+                                                   " of its format; this program reads 1 ", "to ",
+                                                   kLogVersion, ": use a newer one"));
+  }
   if (header->job_id != job_id) {
     return absl::FailedPreconditionError(
         absl::StrCat(path, " belongs to job ", header->job_id, ", not to job ", job_id,

@@ -318,6 +318,11 @@ class Storm {
         PAWL_RETURN_IF_ERROR(cluster_->ReplaceDisk(fault.victim));
         Watch(fault.lasts);
         return Restart(fault.victim);
+      case FaultKind::kDiskRot:
+        PAWL_RETURN_IF_ERROR(Kill(fault.victim));
+        PAWL_RETURN_IF_ERROR(cluster_->DamageLog(fault.victim));
+        Watch(fault.lasts);
+        return Restart(fault.victim);
       case FaultKind::kSchedulerDiskGone:
         PAWL_RETURN_IF_ERROR(Kill(fault.victim));
         PAWL_RETURN_IF_ERROR(cluster_->ReplaceDisk(fault.victim));
@@ -579,6 +584,7 @@ std::vector<FaultKind> SurvivableFaults(const StormOptions& options) {
   if (options.replicas > 1) kinds.push_back(FaultKind::kDiskGone);
   if (options.replicas > 2 || (options.replicas > 1 && logged))
     kinds.push_back(FaultKind::kTwoServersKill);
+  if (options.replicas > 1 && logged) kinds.push_back(FaultKind::kDiskRot);
   if (options.disks && logged)
     kinds.insert(kinds.end(), {FaultKind::kDiskFull, FaultKind::kDiskHang});
   return kinds;

@@ -20,6 +20,7 @@ constexpr Name kNames[] = {
     {FaultKind::kServerKill, "server-kill"},
     {FaultKind::kServerCrashAtFailpoint, "server-crash-at-failpoint"},
     {FaultKind::kDiskGone, "disk-gone"},
+    {FaultKind::kDiskRot, "disk-rot"},
     {FaultKind::kDiskFull, "disk-full"},
     {FaultKind::kDiskHang, "disk-hang"},
     {FaultKind::kTwoServersKill, "two-servers-kill"},
@@ -185,6 +186,7 @@ Fault StormPlan::Next() {
       fault.lasts = Milliseconds(0, 2000);
       break;
     case FaultKind::kDiskGone:
+    case FaultKind::kDiskRot:
       fault.victim = RandomServer();
       fault.lasts = Milliseconds(0, 3000);
       break;

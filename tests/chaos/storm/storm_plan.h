@@ -20,6 +20,8 @@ enum class FaultKind {
   kServerCrashAtFailpoint,
   // kill -9 of a server, which restarts with an empty disk.
   kDiskGone,
+  // kill -9 of a server, which restarts with a damaged file in its log.
+  kDiskRot,
   // A server's disk is temporarily full.
   kDiskFull,
   // Writes to a server's disk temporarily hang.
