@@ -154,8 +154,8 @@ Confirmation Confirm(ServerNumber server, uint64_t epoch, uint32_t min_in_sync,
 bool ReleaseRetained(const std::vector<PlacementServer>& servers, uint32_t replicas,
                      Placement& placement);
 
-// The partitions of which `server` may have acknowledged pushes that none of the `present` servers
-// is known to have: it is in last_in_sync, and none of them is, with its data.
+// The partitions for which `server` is in last_in_sync, and no `present` server is there with its
+// data: `server` may have acknowledged pushes that no present server is known to have.
 std::vector<uint32_t> HeldOnlyBy(ServerNumber server, const std::set<ServerNumber>& present,
                                  const Placement& placement);
 
