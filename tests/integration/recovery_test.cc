@@ -6,7 +6,6 @@
 #include <string>
 #include <thread>
 
-#include "client_lib/base/testing/eventually.h"
 #include "tests/integration/disturbed_training_test.h"
 
 namespace pawl {
@@ -57,9 +56,12 @@ TEST_F(RecoveryTest, ServerWithADamagedLogWaitsForTheOtherReplica) {
         for (const char* server : {"server-0", "server-1"}) ASSERT_TRUE(cluster.Kill(server).ok());
         ASSERT_TRUE(cluster.DamageLog("server-1").ok());
         ASSERT_TRUE(cluster.Restart("server-1").ok());
-        ASSERT_TRUE(Eventually([&] {
-          return cluster.Log("scheduler").find("waiting for server-0") != std::string::npos;
-        })) << cluster.Log("scheduler");
+        const auto refused = cluster.WaitFor(
+            [&](const auto&) {
+              return cluster.Log("scheduler").find("waiting for server-0") != std::string::npos;
+            },
+            kStartTimeout);
+        ASSERT_TRUE(refused.ok()) << cluster.Log("scheduler");
         EXPECT_FALSE(std::filesystem::exists(cluster.folder() + "/server-1/damaged"));
         Restart(cluster, "server-0");
         ExpectRepair(cluster);
