@@ -90,7 +90,7 @@ class StateStore {
   //     Campaign. Saving the stored revision again with the same state is OK.
   //   INVALID_ARGUMENT: the state is larger than kMaxStateBytes.
   //   RESOURCE_EXHAUSTED, UNAVAILABLE: the storage is full, or cannot be reached or written. Try
-  //     again later.
+  //     again later; the state may have been stored nevertheless.
   virtual absl::Status Save(uint64_t revision, absl::string_view state) = 0;
 
   // The name in messages: "file:DIR" or "etcd://...".
