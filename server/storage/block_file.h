@@ -76,7 +76,8 @@ class BlockFileWriter {
 };
 
 // Reads the blocks in order and verifies each before it returns it. Not thread-safe. Every error in
-// the file's contents is DATA_LOSS and names the file and the offset.
+// the file's contents is DATA_LOSS and names the file and the offset. INVALID_ARGUMENT: a whole
+// header has another version.
 class BlockFileReader {
  public:
   // Opens a file whose identity must be `expected`; the mark of a snapshot may be any.

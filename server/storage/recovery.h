@@ -76,7 +76,7 @@ struct RecoveredLog {
 //
 // DATA_LOSS, naming the file and the offset: data in the middle is damaged, a segment is missing,
 // or records between a partition's snapshot and its log are missing. Nothing was changed.
-// FAILED_PRECONDITION: the log is another job's.
+// FAILED_PRECONDITION: the log is another job's. INVALID_ARGUMENT: a newer program wrote it.
 absl::StatusOr<RecoveredLog> Recover(const std::string& data_folder, SnapshotStore& snapshots,
                                      RecoverySink& sink);
 

@@ -72,9 +72,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     payload.append(block->data(), block->size());
   }
   if (!status.ok()) {
-    FuzzCheck(absl::IsDataLoss(status) && absl::StrContains(status.message(), "/file") &&
-                  absl::StrContains(status.message(), "offset"),
-              "the refusal names file and offset");
+    FuzzCheck(absl::StrContains(status.message(), "/file"), "the refusal names the file");
+    const absl::string_view found = absl::IsInvalidArgument(status) ? "has version " : "offset";
+    FuzzCheck(absl::IsDataLoss(status) || absl::IsInvalidArgument(status),
+              "the refusal has an expected code");
+    FuzzCheck(absl::StrContains(status.message(), found), "the refusal names offset or version");
     return 0;
   }
   const auto writer = BlockFileWriter::Create(env, "/again", id);

@@ -78,6 +78,11 @@ absl::StatusOr<RecoveredLog> RecoverInto(FaultEnv& env, Sink& sink) {
   return Recover("/data", snapshots, sink);
 }
 
+bool IsRefusal(const absl::Status& status) {
+  return absl::IsDataLoss(status) || absl::IsFailedPrecondition(status) ||
+         absl::IsInvalidArgument(status);
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -105,16 +110,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     FuzzCheck(closed.ok() && closed->records.size() == segment->records.size(),
               "the closed segment has all records");
   } else {
-    FuzzCheck(absl::IsDataLoss(segment.status()) || absl::IsFailedPrecondition(segment.status()),
-              "the refusal has an expected code");
+    FuzzCheck(IsRefusal(segment.status()), "the refusal has an expected code");
   }
 
   Sink first;
   auto recovered = RecoverInto(env, first);
   if (!recovered.ok()) {
-    FuzzCheck(
-        absl::IsDataLoss(recovered.status()) || absl::IsFailedPrecondition(recovered.status()),
-        "the refusal has an expected code");
+    FuzzCheck(IsRefusal(recovered.status()), "the refusal has an expected code");
     FuzzCheck(env.Contents(kSegment) == bytes, "a refused segment is unchanged");
     return 0;
   }

@@ -79,7 +79,8 @@ struct LogReset {
 };
 
 std::string EncodeSegmentHeader(const SegmentHeader& header);
-// Nullopt if magic, version or checksum is wrong. REQUIRES: kSegmentHeaderBytes at `in`.
+// Nullopt if magic or checksum is wrong. The version may be newer than kLogVersion. REQUIRES:
+// kSegmentHeaderBytes at `in`.
 std::optional<SegmentHeader> DecodeSegmentHeader(const char* in);
 
 // Encodes the header of a record at `offset` of `segment`. REQUIRES: kRecordHeaderBytes at `out`.

@@ -41,7 +41,7 @@ struct LogSegment {
 };
 
 // Reads the header only. NOT_FOUND. DATA_LOSS names the file and the offset. FAILED_PRECONDITION:
-// the segment is another job's.
+// the segment is another job's. INVALID_ARGUMENT: its version is newer than this program.
 absl::StatusOr<SegmentHeader> ReadSegmentHeader(Env& env, const std::string& log_folder,
                                                 uint64_t job_id, uint64_t segment);
 
