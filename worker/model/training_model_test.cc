@@ -356,7 +356,7 @@ TEST_P(TrainingModelTest, ConcurrentModelsGiveTheSameBits) {
   for (TableValues& gradients : together) {
     threads.emplace_back([&] {
       const auto model = TrainingModel::Create(job_, test_case().shape, *device_);
-      for (int run = 0; run < 10; ++run) {
+      for (int run = 0; run < 3; ++run) {
         EXPECT_TRUE((*model)
                         ->ComputeGradients(batch, parameters.spans(), 1, gradients.mutable_spans())
                         .ok());
