@@ -15,12 +15,12 @@ void PartitionMeter::Note(uint64_t reporter, const PartitionFigures& figures, Mo
   if (continues) {
     const double pushed = static_cast<double>(figures.keys_pushed() - entry.keys_pushed) / passed;
     const double pulled = static_cast<double>(figures.keys_pulled() - entry.keys_pulled) / passed;
-    const double kept = entry.known ? std::exp2(-passed / Seconds(kLoadHalfLife)) : 0;
-    entry.pushed_rate = kept * entry.pushed_rate + (1 - kept) * pushed;
-    entry.pulled_rate = kept * entry.pulled_rate + (1 - kept) * pulled;
-    entry.load.keys_pushed = static_cast<uint64_t>(entry.pushed_rate);
-    entry.load.keys_pulled = static_cast<uint64_t>(entry.pulled_rate);
-    entry.known = true;
+    const double kept = std::exp2(-passed / Seconds(kLoadHalfLife));
+    entry.pushed = kept * entry.pushed + (1 - kept) * pushed;
+    entry.pulled = kept * entry.pulled + (1 - kept) * pulled;
+    entry.weight = kept * entry.weight + (1 - kept);
+    entry.load.keys_pushed = static_cast<uint64_t>(std::llround(entry.pushed / entry.weight));
+    entry.load.keys_pulled = static_cast<uint64_t>(std::llround(entry.pulled / entry.weight));
   }
   entry.reporter = reporter;
   entry.keys_pushed = figures.keys_pushed();
@@ -31,7 +31,7 @@ void PartitionMeter::Note(uint64_t reporter, const PartitionFigures& figures, Mo
 PartitionLoads PartitionMeter::Loads() const {
   PartitionLoads loads;
   for (const Entry& entry : partitions_) {
-    if (!entry.known) return {};
+    if (entry.weight == 0) return {};
     loads.push_back(entry.load);
   }
   return loads;

@@ -33,9 +33,11 @@ class PartitionMeter {
     uint64_t keys_pushed = 0;
     uint64_t keys_pulled = 0;
     MonotonicTime at;
-    bool known = false;
-    double pushed_rate = 0;
-    double pulled_rate = 0;
+    // Exponentially weighted sums of rates, and of the weights: a young measurement is the mean of
+    // all of its time, not mostly its first interval.
+    double pushed = 0;
+    double pulled = 0;
+    double weight = 0;
     PartitionLoad load;
   };
 

@@ -38,12 +38,24 @@ TEST(PartitionMeterTest, BurstIsSmoothed) {
   SimulatedClock clock;
   PartitionMeter meter(1);
   meter.Note(7, Figures(0, 0, 0, 0), clock.Now());
+  clock.Advance(seconds(60));
+  meter.Note(7, Figures(0, 0, 60000, 0), clock.Now());
   clock.Advance(seconds(1));
-  meter.Note(7, Figures(0, 0, 1000, 0), clock.Now());
-  clock.Advance(seconds(1));
-  meter.Note(7, Figures(0, 0, 101000, 0), clock.Now());
+  meter.Note(7, Figures(0, 0, 160000, 0), clock.Now());
   EXPECT_LT(meter.Loads()[0].keys_pushed, 10000u);
   EXPECT_GT(meter.Loads()[0].keys_pushed, 1000u);
+}
+
+TEST(PartitionMeterTest, FirstIntervalCountsByItsLength) {
+  SimulatedClock clock;
+  PartitionMeter meter(1);
+  meter.Note(7, Figures(0, 0, 0, 0), clock.Now());
+  clock.Advance(std::chrono::milliseconds(100));
+  meter.Note(7, Figures(0, 0, 10000, 0), clock.Now());
+  clock.Advance(seconds(10));
+  meter.Note(7, Figures(0, 0, 20000, 0), clock.Now());
+  EXPECT_GT(meter.Loads()[0].keys_pushed, 1500u);
+  EXPECT_LT(meter.Loads()[0].keys_pushed, 2000u);
 }
 
 TEST(PartitionMeterTest, NewPrimaryKeepsTheMeasuredRate) {

@@ -370,6 +370,7 @@ void ReplicaDirector::UpdateTarget(const std::vector<PlacementServer>& servers, 
   if (PartitionLoads fresh = meter_.Loads(); !fresh.empty()) loads_ = std::move(fresh);
   target_ = ComputeTarget(servers, options_.replicas, loads_, placement_);
   target_servers_ = servers;
+  loads_at_ = now;
 }
 
 bool ReplicaDirector::IsAtTarget() const {

@@ -229,6 +229,43 @@ TEST_F(ReplicaDirectorTest, SilentServerIsDroppedAndLearnsAgainLater) {
   EXPECT_EQ(learners(), 6u);
 }
 
+// The first intervals of a job say little about its loads.
+TEST_F(ReplicaDirectorTest, UnevenFirstSecondMovesNothing) {
+  ReplicaDirector::Options options;
+  options.partitions = 3;
+  options.servers = 2;
+  ReplicaDirector director(options);
+  Membership membership({});
+  for (uint64_t number = 1; number <= 2; ++number) {
+    RegisterRequest request;
+    request.set_role(SERVER_ROLE);
+    request.set_process_nonce(number);
+    request.set_address(absl::StrCat("s:", number));
+    ASSERT_TRUE(membership.Register(request, clock_.Now()).ok());
+  }
+  const std::vector<const Node*> servers = membership.Present(SERVER_ROLE);
+  director.PlaceFirst(servers);
+  std::vector<uint64_t> pushed(options.partitions, 0);
+  for (int tenths = 0; tenths < 300; ++tenths) {
+    for (const Node* server : servers) {
+      HeartbeatRequest report;
+      for (uint32_t p = 0; p < options.partitions; ++p) {
+        if (director.placement().partitions[p].primary != server->number) continue;
+        PartitionFigures& figures = *report.add_partitions();
+        figures.set_partition(p);
+        figures.set_parameter_bytes(1 << 20);
+        figures.set_keys_pushed(pushed[p]);
+      }
+      director.OnFigures(*server, report, clock_.Now());
+    }
+    director.Step(servers, true, clock_.Now());
+    ASSERT_EQ(director.epoch(), 1u) << "after " << tenths << " tenths of a second";
+    clock_.Advance(std::chrono::milliseconds(100));
+    for (uint32_t p = 0; p < options.partitions; ++p)
+      pushed[p] += tenths < 5 && p != 2 ? 1000 : 100000;
+  }
+}
+
 class SettlingTest : public ReplicaDirectorTest, public testing::WithParamInterface<bool> {};
 
 // GetParam(): the server returns with data.
