@@ -98,6 +98,20 @@ TEST_F(FailoverTest, ServerWithDamagedDataReturnsOnlyIfOthersHaveIt) {
   EXPECT_EQ(Status().state(), RUNNING) << Status().failure();
 }
 
+TEST_F(FailoverTest, LossNamesTheDamageOfAServerThatHasReturned) {
+  Run(2, TrainingJob(2, 2));
+  ASSERT_TRUE((*CreateTable("w"))->ok());
+  for (const char* server : {"server-0", "server-1"}) Kill(server);
+  Pass(milliseconds(1500));
+  RegisterRequest damaged = Return("server-0", 1000);
+  damaged.set_data_damaged(true);
+  EXPECT_FALSE(Register(damaged).ok());
+  Pass(seconds(61));
+  EXPECT_EQ(Status().state(), FAILED);
+  EXPECT_TRUE(absl::StrContains(Status().failure(), "its data directory is damaged"))
+      << Status().failure();
+}
+
 TEST_F(FailoverTest, RestartedServerBecomesALearner) {
   Run(2, TrainingJob(2, 2));
   nodes_[1].feeds = false;

@@ -95,6 +95,10 @@ absl::Status CheckRegistration(const RegisterRequest& request) {
   if (request.role() != SERVER_ROLE && request.has_held_job()) {
     return absl::InvalidArgumentError("held_job is set; only a server holds a job");
   }
+  if (request.data_damaged() && (request.role() != SERVER_ROLE || request.recovered_size() > 0)) {
+    return absl::InvalidArgumentError(
+        "data_damaged is set; only a server that has recovered nothing sets it");
+  }
   if (request.role() != SERVER_ROLE && request.recovered_size() > 0) {
     return absl::InvalidArgumentError("recovered is set; only a server has replicas");
   }

@@ -123,6 +123,14 @@ TEST(RegistrationCheckTest, FieldOfAnotherRoleIsRefused) {
   request = Of(WORKER_ROLE);
   request.add_recovered()->set_partition(0);
   EXPECT_TRUE(Refused(request));
+  request = Of(WORKER_ROLE);
+  request.set_data_damaged(true);
+  EXPECT_TRUE(Refused(request));
+  request = Of(SERVER_ROLE);
+  request.set_data_damaged(true);
+  EXPECT_FALSE(Refused(request));
+  request.add_recovered()->set_partition(0);
+  EXPECT_TRUE(Refused(request));
   request = Of(CLIENT_ROLE);
   request.set_zone("rack-1");
   EXPECT_TRUE(Refused(request));

@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -15,6 +16,9 @@ namespace pawl {
 namespace {
 
 constexpr size_t kMaxPartitionsNamed = 8;
+
+// Added to how a server left.
+constexpr char kDamaged[] = "; it has come back, and its data directory is damaged";
 
 std::string PartitionsText(const std::vector<uint32_t>& partitions) {
   const size_t named = std::min(partitions.size(), kMaxPartitionsNamed);
@@ -106,6 +110,8 @@ std::optional<std::string> ReplicaDirector::OnServerJoined(const Node& server,
   if (!recovery.changed) ++placement_.epoch;
   if (nothing_yet) pawl::RestartEmpty({server.number}, /*on_any=*/false, placement_);
   ForgetRecovered();
+  if (damaged_returns_.erase(server.number) > 0 && recovered.empty())
+    spdlog::warn("{} has returned without its data, which is damaged", server.name);
   std::string how;
   if (const auto it = departures_.find(server.number); it != departures_.end()) {
     how = it->second;
@@ -130,11 +136,11 @@ absl::Status ReplicaDirector::CheckReturnsWithoutData(const Node& server, uint64
     if (other->last_heard > wanted.since) present.insert(other->number);
   }
   const std::vector<uint32_t> partitions = HeldOnlyBy(server.number, present, placement_);
-  if (partitions.empty()) {
-    damaged_returns_.erase(server.number);
-    spdlog::warn("{} returns without its data, which is damaged; other servers have it",
-                 server.name);
-    return absl::OkStatus();
+  if (partitions.empty()) return absl::OkStatus();
+  // For the error that the job fails with if it waits too long.
+  if (const auto it = departures_.find(server.number);
+      it != departures_.end() && !absl::StrContains(it->second, kDamaged)) {
+    absl::StrAppend(&it->second, kDamaged);
   }
   std::set<std::string> others;
   for (const uint32_t partition : partitions) {

@@ -41,6 +41,15 @@ class ReplicaDirectorTest : public testing::Test {
     return director;
   }
 
+  // Registers server `number`, which must be the next.
+  const Node* Join(Membership& membership, uint32_t number) {
+    RegisterRequest request;
+    request.set_role(SERVER_ROLE);
+    request.set_process_nonce(number + 1);
+    request.set_address(absl::StrCat("s:", number + 1));
+    return membership.Register(request, clock_.Now())->node;
+  }
+
   SimulatedClock clock_;
 };
 
@@ -236,13 +245,8 @@ TEST_F(ReplicaDirectorTest, UnevenFirstSecondMovesNothing) {
   options.servers = 2;
   ReplicaDirector director(options);
   Membership membership({});
-  for (uint64_t number = 1; number <= 2; ++number) {
-    RegisterRequest request;
-    request.set_role(SERVER_ROLE);
-    request.set_process_nonce(number);
-    request.set_address(absl::StrCat("s:", number));
-    ASSERT_TRUE(membership.Register(request, clock_.Now()).ok());
-  }
+  Join(membership, 0);
+  Join(membership, 1);
   const std::vector<const Node*> servers = membership.Present(SERVER_ROLE);
   director.PlaceFirst(servers);
   std::vector<uint64_t> pushed(options.partitions, 0);
@@ -277,18 +281,12 @@ TEST_P(SettlingTest, ServerThatReturnsWithDataTakesOverAfterALease) {
   options.lease = seconds(5);
   ReplicaDirector director(options);
   Membership membership({});
-  const auto join = [&](uint64_t number) {
-    RegisterRequest request;
-    request.set_role(SERVER_ROLE);
-    request.set_process_nonce(number + 1);
-    request.set_address(absl::StrCat("s:", number + 1));
-    return membership.Register(request, clock_.Now())->node;
-  };
-  join(0);
-  join(1);
+  Join(membership, 0);
+  Join(membership, 1);
   director.PlaceFirst(membership.Present(SERVER_ROLE));
   clock_.Advance(seconds(100));
-  director.OnServerJoined(*join(2), GetParam() ? std::vector<uint32_t>{0} : std::vector<uint32_t>(),
+  director.OnServerJoined(*Join(membership, 2),
+                          GetParam() ? std::vector<uint32_t>{0} : std::vector<uint32_t>(),
                           /*nothing_yet=*/false);
   ASSERT_TRUE(director.Step(membership.Present(SERVER_ROLE), true, clock_.Now()));
   HeartbeatRequest heartbeat;

@@ -81,7 +81,8 @@ class RebuildCensus {
   absl::Status OnHeartbeat(const HeartbeatRequest& request) const;
   // UNAVAILABLE, for a server with the challenge (kRebuildChallengePayloadUrl). Keeps the newest
   // registration of each server, in whatever order they arrive. One without the field
-  // rebuild_challenge counts too: older servers do not know the field.
+  // rebuild_challenge counts too: older servers do not know the field. A server with data_damaged
+  // counts as one that has not registered.
   // RESOURCE_EXHAUSTED: it would exceed max_bytes; the server's previous registration still counts.
   absl::Status OnRegister(const RegisterRequest& request);
   // UNAVAILABLE.
