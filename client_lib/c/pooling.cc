@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "client_lib/base/prefetch.h"
 #include "client_lib/c/error.h"
 #include "client_lib/c/pawl.h"
 
@@ -73,7 +74,7 @@ const float* RowAt(const pawl_bags& bags, const float* rows, size_t key) {
 
 void Prefetch(const pawl_bags& bags, const float* rows, size_t key) {
   if (key + kPrefetchKeys < bags.place_count)
-    __builtin_prefetch(RowAt(bags, rows, key + kPrefetchKeys));
+    pawl::Prefetch(RowAt(bags, rows, key + kPrefetchKeys));
 }
 
 size_t CountKeys(const pawl_bags& bags, size_t begin, size_t end) {

@@ -8,6 +8,7 @@
 #include "client_lib/base/elements.h"
 #include "client_lib/base/limits.h"
 #include "client_lib/base/partitioner.h"
+#include "client_lib/base/prefetch.h"
 
 namespace pawl {
 namespace {
@@ -79,7 +80,7 @@ void Segmenter::GatherRows(const Table& table, const Segment& segment, const flo
   float* row = rows;
   for (uint32_t i = segment.begin; i < segment.end; ++i, row += width) {
     if (i + kPrefetchRows < segment.end)
-      __builtin_prefetch(gradients + groups_.first_position(i + kPrefetchRows) * width);
+      Prefetch(gradients + groups_.first_position(i + kPrefetchRows) * width);
     std::memcpy(row, gradients + groups_.first_position(i) * width, width * sizeof(float));
     if (!groups_.has_duplicates()) continue;
     bool first = true;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "client_lib/base/prefetch.h"
 #include "server/optimizer/gradient_pass.h"
 #include "server/optimizer/update_formula.h"
 
@@ -186,7 +187,7 @@ void GradientSum::ForEachRun(Prepare prepare, Visit visit) const {
       for (uint32_t at = parts.part(row.first).next; at != kNone; at = parts.part(at).next) {
         const char* const values = parts.part(at).values;
         for (size_t byte = 0; byte < width * sizeof(float); byte += 64)
-          __builtin_prefetch(values + byte);
+          Prefetch(values + byte);
       }
     }
     for (size_t i = 0; i < rows.size(); ++i) {

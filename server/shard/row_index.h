@@ -7,6 +7,8 @@
 #include <memory>
 #include <vector>
 
+#include "client_lib/base/prefetch.h"
+
 namespace pawl {
 
 // A hash table that grows by an eighth instead of doubling: an entry takes 24 bytes at the worst
@@ -31,8 +33,8 @@ class RowIndex {
     const uint64_t hash = HashOf(key);
     const Map& map = MapOf(hash);
     const Slot* const slot = map.slots + Home(map, hash);
-    __builtin_prefetch(slot);
-    __builtin_prefetch(slot + kAhead - 1);
+    pawl::Prefetch(slot);
+    pawl::Prefetch(slot + kAhead - 1);
   }
 
   // The row of the key, or kNone.

@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <utility>
 
+#include "client_lib/base/prefetch.h"
+
 namespace pawl {
 
 namespace internal {
@@ -75,7 +77,7 @@ class SharedBlock {
   // The same. REQUIRES: nothing was lent since the last Mutable.
   float* MutableUnlent() { return memory_->data(); }
   // Prefetches what Lend writes to.
-  void PrefetchLend() const { __builtin_prefetch(memory_, 1); }
+  void PrefetchLend() const { PrefetchForWriting(memory_); }
   BlockLoan Lend() const;
 
  private:

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "client_lib/base/crc32c.h"
+#include "client_lib/base/prefetch.h"
 
 namespace pawl {
 namespace {
@@ -12,7 +13,7 @@ namespace {
 void PrefetchRow(const float* row, size_t floats) {
   const char* end = reinterpret_cast<const char*>(row + floats);
   for (const char* line = reinterpret_cast<const char*>(row); line < end; line += 64)
-    __builtin_prefetch(line);
+    Prefetch(line);
 }
 
 }  // namespace

@@ -6,7 +6,7 @@ Usage: check_tree.py [ROOT]     (default: the workspace that contains this file)
 1. Dependencies point one way: LAYERS, NOT_KNOWN.
 2. Only main files read flags: FLAG_READERS. Production code uses no test library and no fake.
 3. Header guards spell the path. No file names a path of one machine. Only PLAINTEXT_FILES make
-   credentials without TLS.
+   credentials without TLS. Prefetches go through client_lib/base/prefetch.h.
 4. A folder holds at most MAX_SOURCES source files, a BUILD file at most MAX_BUILD_LINES lines, and
    a line of documents, messages, Python and BUILD files at most MAX_COLUMNS columns.
 5. The wording avoids BAD_PHRASES.
@@ -106,6 +106,10 @@ GENERATED_DOCUMENTS = tuple(
 # A default elsewhere would let a process with certificates connect without them.
 PLAINTEXT_CREDENTIALS = re.compile(r"\bInsecure(Channel|Server)Credentials\(")
 PLAINTEXT_FILES = ("client_lib/security/security.cc", "scheduler/store/etcd_client.cc")
+
+# GCC removes calls of functions that only call this.
+BUILTIN_PREFETCH = re.compile(r"\b__builtin_prefetch\(")
+PREFETCH_HEADER = "client_lib/base/prefetch.h"
 
 MAX_SOURCES = 25
 COUNTED_SOURCES = (".h", ".cc", ".cu", ".py", ".proto")
@@ -294,6 +298,7 @@ class Checker:
             if path.endswith(SOURCES):
                 self.check_includes(path, text)
                 self.check_credentials(path, text)
+                self.check_prefetches(path, text)
             if path.endswith(".h"):
                 self.check_guard(path, text)
             if path.endswith(".proto"):
@@ -408,6 +413,13 @@ class Checker:
             if PLAINTEXT_CREDENTIALS.search(line):
                 self.error(path, number,
                            "connects without TLS: take the credentials from Security")
+
+    def check_prefetches(self, path, text):
+        if self.is_test(path) or path == PREFETCH_HEADER:
+            return
+        for number, line in enumerate(text.splitlines(), 1):
+            if BUILTIN_PREFETCH.search(line):
+                self.error(path, number, "use %s, which says why" % PREFETCH_HEADER)
 
     def check_imports(self, path, text):
         for number, line in enumerate(text.splitlines(), 1):

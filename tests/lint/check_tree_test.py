@@ -117,6 +117,11 @@ class CheckTreeTest(unittest.TestCase):
         for path in ("server/a_test.cc", "tests/a.cc", "client_lib/security/security.cc"):
             self.assert_clean({path: code})
 
+    def test_only_one_header_prefetches(self):
+        code = "__builtin_prefetch(row);\n"
+        self.assert_broken({"server/a.cc": code}, "server/a.cc:1:", "prefetch.h")
+        self.assert_clean({"tests/a.cc": code})
+
     def test_only_tests_use_test_libraries(self):
         fake = {"worker/fake.h": header("worker/fake.h", "#include <gmock/gmock.h>")}
         self.assert_broken(fake, "gmock", "no test")

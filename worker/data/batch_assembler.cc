@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/partitioner.h"
+#include "client_lib/base/prefetch.h"
 #include "client_lib/base/status_macros.h"
 
 namespace pawl {
@@ -27,7 +28,7 @@ void PrefetchRange(const T* begin, size_t count) {
   constexpr uintptr_t kLine = 64;
   const auto end = reinterpret_cast<uintptr_t>(begin + count);
   for (auto line = reinterpret_cast<uintptr_t>(begin) & ~(kLine - 1); line < end; line += kLine)
-    __builtin_prefetch(reinterpret_cast<const void*>(line));
+    Prefetch(reinterpret_cast<const void*>(line));
 }
 
 absl::Status TooLarge(size_t samples, absl::string_view what, uint64_t limit) {
@@ -59,7 +60,7 @@ absl::Status BatchAssembler::Assemble(absl::Span<const uint64_t> samples, Batch*
   float* label = batch->labels.data();
   for (size_t i = 0; i < samples.size(); ++i) {
     if (i + kPrefetchSamples < samples.size())
-      __builtin_prefetch(&store_.labels[samples[i + kPrefetchSamples] * shape.label_count]);
+      Prefetch(&store_.labels[samples[i + kPrefetchSamples] * shape.label_count]);
     label = std::copy_n(&store_.labels[samples[i] * shape.label_count], shape.label_count, label);
   }
   batch->weights.clear();
@@ -259,7 +260,7 @@ void BatchAssembler::FindDistinct(FieldSet* set, std::vector<uint64_t>* keys) {
   uint32_t count = 0;
   for (size_t i = 0; i < numbers.size(); ++i) {
     if (i + kPrefetchKeys < numbers.size())
-      __builtin_prefetch(&seen_[numbers[i + kPrefetchKeys]], 1);
+      PrefetchForWriting(&seen_[numbers[i + kPrefetchKeys]]);
     Seen& seen = seen_[numbers[i]];
     const bool is_new = seen.batch != number_;
     const uint32_t place = is_new ? before + count : seen.place;
@@ -287,7 +288,7 @@ void BatchAssembler::HashDistinct(const std::vector<uint64_t>& set_keys, FieldSe
   keys->resize(count + entries);
   for (size_t i = 0; i < entries; ++i) {
     if (i + kPrefetchKeys < entries)
-      __builtin_prefetch(&slots_[home(set_keys[i + kPrefetchKeys])], 1);
+      PrefetchForWriting(&slots_[home(set_keys[i + kPrefetchKeys])]);
     const uint64_t key = set_keys[i];
     size_t at = home(key);
     while (slots_[at].seen.batch == number_ && slots_[at].key != key) at = (at + 1) & mask;
