@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/crc32c.h"
 #include "client_lib/base/status_macros.h"
@@ -129,8 +130,10 @@ absl::Status ReplicaReceiver::CountBytes(PartialSnapshot& snapshot, size_t size)
 }
 
 absl::Status ReplicaReceiver::DecodePiece(const InstallSnapshotRequest& request,
-                                          PartialSnapshot& snapshot) {
+                                          PartialSnapshot& snapshot,
+                                          absl::FunctionRef<void()> accept) {
   MutexLock lock(snapshot.mu);
+  PAWL_RETURN_IF_ERROR(snapshot.loader.status());
   const size_t size = request.data().size();
   const bool is_repeated = size > 0 && request.offset() == snapshot.last_offset &&
                            request.offset() + size == snapshot.bytes;
@@ -141,10 +144,15 @@ absl::Status ReplicaReceiver::DecodePiece(const InstallSnapshotRequest& request,
           " does not follow the ", snapshot.bytes, " bytes that have arrived; start at 0"));
     }
     PAWL_RETURN_IF_ERROR(CountBytes(snapshot, size));
-    snapshot.crc = Crc32c(snapshot.crc, request.data().data(), size);
     snapshot.last_offset = request.offset();
     snapshot.bytes += size;
-    PAWL_RETURN_IF_ERROR(snapshot.loader.Append(request.data()));
+  }
+  // The next piece travels while this one is decoded, and then waits for the lock.
+  if (!request.last()) accept();
+  if (!is_repeated) {
+    snapshot.crc = Crc32c(snapshot.crc, request.data().data(), size);
+    const absl::Status status = snapshot.loader.Append(request.data());
+    if (request.last()) PAWL_RETURN_IF_ERROR(status);
   }
   if (!request.last() || snapshot.is_complete) return absl::OkStatus();
   if (snapshot.crc != request.crc32c()) {
@@ -222,7 +230,8 @@ absl::Status ReplicaReceiver::Install(const ReplicaMap::View& view,
 }
 
 absl::Status ReplicaReceiver::ReceivePiece(const ReplicaMap::View& view,
-                                           const InstallSnapshotRequest& request) {
+                                           const InstallSnapshotRequest& request,
+                                           absl::FunctionRef<void()> accept) {
   if (request.last()) {
     // The answer to an earlier copy of this piece may have been lost.
     Replica& replica = *view.replicas[request.partition()];
@@ -231,7 +240,7 @@ absl::Status ReplicaReceiver::ReceivePiece(const ReplicaMap::View& view,
   }
   PAWL_ASSIGN_OR_RETURN(const std::shared_ptr<PartialSnapshot> snapshot,
                         Find(request, view.options));
-  absl::Status status = DecodePiece(request, *snapshot);
+  absl::Status status = DecodePiece(request, *snapshot, accept);
   if (status.ok() && request.last()) {
     std::unique_ptr<Partition> partition;
     {
@@ -275,9 +284,14 @@ void ReplicaReceiver::InstallSnapshot(IncomingMessage message, CallContext conte
   const auto view = replica_map_.view();
   if (status.ok()) status = CheckJob(*view, request.header());
   if (status.ok()) status = CheckSender(*view, request.header(), request.partition());
-  if (status.ok()) status = ReceivePiece(*view, request);
+  bool accepted = false;
+  const auto accept = [&] {
+    accepted = true;
+    reply(absl::OkStatus(), EncodeSmall(InstallSnapshotResponse()));
+  };
+  if (status.ok()) status = ReceivePiece(*view, request, accept);
+  if (accepted) return;
   if (!status.ok()) return reply(std::move(status), OutgoingMessage());
-  if (!request.last()) return reply(absl::OkStatus(), EncodeSmall(InstallSnapshotResponse()));
   const ChangeMark mark = {view->replicas[request.partition()], request.log_index(),
                            request.primary_since()};
   waiting_.ForDurable({mark}, std::move(context),

@@ -278,10 +278,16 @@ class PartitionLoader::Sections : public Fields {
   }
 
   // Reads the section's keys, each followed by `floats(key)` floats, which go to `place(key,
-  // floats)`; that is null for a repeated key.
+  // floats)`; that is null for a repeated key. `rows`: where `place` looks up the keys of a sparse
+  // table.
   template <typename Floats, typename Place>
-  absl::Status EachRow(const TableSchema& table, Floats floats, Place place) {
+  absl::Status EachRow(const TableSchema& table, Floats floats, const RowStore* rows, Place place) {
+    constexpr size_t kRowsAhead = 16;
+    const size_t ahead =
+        table.is_dense() ? 0 : kRowsAhead * (sizeof(uint64_t) + floats(0) * sizeof(float));
     while (!body_.empty()) {
+      if (ahead > 0 && body_.size() >= ahead + sizeof(uint64_t))
+        rows->Prefetch(NumberAt<uint64_t>(body_.data() + ahead));
       uint64_t key;
       PAWL_RETURN_IF_ERROR(Number(key, "key"));
       PAWL_RETURN_IF_ERROR(CheckKey(table, key));
@@ -312,7 +318,7 @@ class PartitionLoader::Sections : public Fields {
       return width + part->StateFloats(width);
     };
     if (!table.is_dense()) {
-      return EachRow(table, floats,
+      return EachRow(table, floats, &part->rows_,
                      [&](uint64_t key, size_t count) { return NewRow(part->rows_, key, count); });
     }
     // A block's state does not follow its weights.
@@ -328,14 +334,15 @@ class PartitionLoader::Sections : public Fields {
       part->blocks_.emplace(block_key, std::move(block));
       part->block_floats_ += row.size();
     };
-    absl::Status status = EachRow(table, floats, [&](uint64_t key, size_t count) -> float* {
-      close();
-      if (part->blocks_.contains(key)) return nullptr;
-      block_key = key;
-      is_open = true;
-      row.resize(count);
-      return row.data();
-    });
+    absl::Status status =
+        EachRow(table, floats, nullptr, [&](uint64_t key, size_t count) -> float* {
+          close();
+          if (part->blocks_.contains(key)) return nullptr;
+          block_key = key;
+          is_open = true;
+          row.resize(count);
+          return row.data();
+        });
     if (status.ok()) close();
     return status;
   }
@@ -356,6 +363,7 @@ class PartitionLoader::Sections : public Fields {
     }
     return EachRow(
         table, [&](uint64_t key) { return table.RowWidth(key); },
+        best_rows_.has_value() ? &*best_rows_ : nullptr,
         [&](uint64_t key, size_t floats) -> float* {
           if (!table.is_dense()) return NewRow(*best_rows_, key, floats);
           if (!best_->blocks.empty() && key <= best_->blocks.back().first) return nullptr;
@@ -383,7 +391,7 @@ class PartitionLoader::Sections : public Fields {
     const TableSchema& table = part->table();
     RowStore& rows = sums.try_emplace(id, part->shared_table()).first->second.rows_;
     return EachRow(
-        table, [&](uint64_t key) { return table.RowWidth(key); },
+        table, [&](uint64_t key) { return table.RowWidth(key); }, &rows,
         [&](uint64_t key, size_t floats) { return NewRow(rows, key, floats); });
   }
 
