@@ -132,6 +132,8 @@ class WireDecoder {
       : next_(message.fragments().data()), left_(message.size()) {}
 
   bool done() const { return left_ == 0; }
+  // The number of unread bytes.
+  size_t left() const { return left_; }
 
   // The functions below return false for bytes that protobuf would not parse.
 

@@ -43,7 +43,7 @@ inline constexpr double kSnapshotShare = 0.875;
 inline constexpr double kPushShare = 0.8;
 // The brake never limits pushes to less than this rate; beyond the bound pushes are refused.
 inline constexpr double kMinPushBytesPerS = 4 << 20;
-// The assumed drain rate of a learner before the first measurement.
+// The assumed drain rate of a learner that got no snapshot, before the first measurement.
 inline constexpr double kUnknownDrainBytesPerS = 32 << 20;
 // The longest delay of a push. A push that would wait longer is refused and retried.
 inline constexpr std::chrono::milliseconds kMaxPushDelay{500};
@@ -66,35 +66,52 @@ inline double PushRateDuringDrain(double drain, double least = kMinPushBytesPerS
   return std::max(least, kPushShare * drain);
 }
 
+// A rate as the mean of recent intervals; older ones count less and less. Not thread-safe.
+class RecentRate {
+ public:
+  // `weight`: that of the latest interval. Shorter intervals than `least_seconds` are joined.
+  RecentRate(double least_seconds, double weight)
+      : least_seconds_(least_seconds), weight_(weight) {}
+
+  // `bytes`: the total until now.
+  void Sample(uint64_t bytes, MonotonicTime now) {
+    if (!sampled_at_.has_value()) {
+      sampled_at_ = now;
+      bytes_ = bytes;
+      return;
+    }
+    const double seconds = Seconds(now - *sampled_at_);
+    if (seconds < least_seconds_) return;
+    const double rate = static_cast<double>(bytes - std::min(bytes_, bytes)) / seconds;
+    bytes_per_s_ =
+        bytes_per_s_.has_value() ? *bytes_per_s_ + weight_ * (rate - *bytes_per_s_) : rate;
+    sampled_at_ = now;
+    bytes_ = bytes;
+  }
+  // Nullopt before the second sample.
+  std::optional<double> bytes_per_s() const { return bytes_per_s_; }
+
+ private:
+  double least_seconds_;
+  double weight_;
+  uint64_t bytes_ = 0;
+  std::optional<MonotonicTime> sampled_at_;
+  std::optional<double> bytes_per_s_;
+};
+
 // Measures how fast a backlog drains, from samples of its size. Not thread-safe.
 class DrainRate {
  public:
   void OnAppended(size_t bytes) { appended_ += bytes; }
   // `left`: the size of the backlog now, in bytes.
   void Sample(size_t left, MonotonicTime now) {
-    const uint64_t drained = appended_ - std::min<uint64_t>(left, appended_);
-    if (!sampled_at_.has_value()) {
-      sampled_at_ = now;
-      drained_ = drained;
-      return;
-    }
-    const double seconds = Seconds(now - *sampled_at_);
-    if (seconds < kMinInterval) return;
-    const double rate = static_cast<double>(drained - std::min(drained_, drained)) / seconds;
-    bytes_per_s_ = bytes_per_s_.has_value() ? (*bytes_per_s_ + rate) / 2 : rate;
-    sampled_at_ = now;
-    drained_ = drained;
+    rate_.Sample(appended_ - std::min<uint64_t>(left, appended_), now);
   }
-  // Nullopt before the second sample.
-  std::optional<double> bytes_per_s() const { return bytes_per_s_; }
+  std::optional<double> bytes_per_s() const { return rate_.bytes_per_s(); }
 
  private:
-  static constexpr double kMinInterval = 0.02;
-
   uint64_t appended_ = 0;
-  uint64_t drained_ = 0;
-  std::optional<MonotonicTime> sampled_at_;
-  std::optional<double> bytes_per_s_;
+  RecentRate rate_{/*least_seconds=*/0.02, /*weight=*/0.5};
 };
 
 // Delays pushes to limit their rate. Not thread-safe.

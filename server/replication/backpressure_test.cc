@@ -102,6 +102,18 @@ TEST(PushBrakeTest, PushThatWouldWaitTooLongGetsNoTurn) {
   EXPECT_EQ(brake.Take(50'000, 1e6, now + milliseconds(50)), milliseconds(500));
 }
 
+TEST(RecentRateTest, OlderIntervalsCountLess) {
+  RecentRate rate(/*least_seconds=*/0.1, /*weight=*/0.25);
+  const MonotonicTime now(std::chrono::hours(1));
+  rate.Sample(100, now);
+  rate.Sample(1100, now + milliseconds(1000));
+  EXPECT_DOUBLE_EQ(*rate.bytes_per_s(), 1000);
+  rate.Sample(1500, now + milliseconds(1050));
+  EXPECT_DOUBLE_EQ(*rate.bytes_per_s(), 1000) << "too short an interval";
+  rate.Sample(6100, now + milliseconds(2000));
+  EXPECT_DOUBLE_EQ(*rate.bytes_per_s(), 2000);
+}
+
 TEST(DrainRateTest, RateIsTheMeanOfRecentIntervals) {
   DrainRate drain;
   const MonotonicTime now(std::chrono::hours(1));

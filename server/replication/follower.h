@@ -19,9 +19,9 @@ namespace pawl {
 // to a learner. Pushes to the partition are slowed before it is reached (backpressure.h), unless
 // the follower makes no progress: then it gets another snapshot.
 inline constexpr size_t kMaxLearnerBacklogBytes = size_t{256} << 20;
-// For a large partition the bound is the size of its parameters instead, up to this. The slabs that
-// a snapshot holds are released while it travels and the backlog grows, so both together take no
-// more than the partition.
+// For a large partition the bound is twice the size of its parameters instead, up to this. The slabs
+// that a snapshot holds are released while it travels and the backlog grows, so both together take
+// at most that.
 inline constexpr size_t kMaxLargeLearnerBacklogBytes = size_t{1} << 30;
 // The part of these that is held in memory when there is a log; the log has the others.
 inline constexpr size_t kMaxHeldBytes = size_t{64} << 20;
@@ -90,10 +90,12 @@ struct Follower {
   std::optional<MonotonicTime> reads_since;
   // kGoingBack, kInstalling, kCatchingUp: the number of the attempt.
   uint64_t attempt = 0;
-  // kInstalling: when the whole snapshot will have arrived at its rate so far, and whether the last
-  // try of a piece failed.
+  // kInstalling: when the whole snapshot will have arrived at its present rate, and whether the
+  // last try of a piece failed.
   MonotonicTime install_end = MonotonicTime::max();
   bool install_fails = false;
+  // How fast its snapshot travelled. Entries are assumed to travel as fast until that is measured.
+  std::optional<double> snapshot_bytes_per_s;
   // kCatchingUp, and kStreaming for a learner that does not count: how fast its stream drains.
   DrainRate drain;
   // kInstalling: the entries after the snapshot. kChangingStreams: those after `counts_after`.

@@ -15,6 +15,7 @@ namespace {
 // The field numbers of proto/replication.proto.
 enum EntryField : uint32_t { kIndex = 1, kPartition = 2, kTerm = 10 };
 enum ReplicateField : uint32_t { kHeader = 1, kEntries = 2, kAsksPosition = 3 };
+enum InstallField : uint32_t { kData = 5 };
 
 // The most bytes of an entry's tags, lengths and numbers.
 constexpr size_t kMaxOwnBytes = 64;
@@ -283,6 +284,36 @@ absl::StatusOr<ReplicateRequestView> DecodeReplicateRequest(const ByteView& mess
     }
   }
   return view;
+}
+
+OutgoingMessage EncodeInstallSnapshotRequest(const InstallSnapshotRequest& request,
+                                             const ByteView& data,
+                                             std::shared_ptr<const void> owner) {
+  WireEncoder encoder(kMaxOwnBytes + request.ByteSizeLong() + CopiedBytes(data), std::move(owner));
+  encoder.PutMessage(request);
+  encoder.PutBytesField(kData, data);
+  return std::move(encoder).Finish();
+}
+
+absl::Status DecodeInstallSnapshotRequest(const ByteView& message, InstallSnapshotRequest& request,
+                                          ByteView& data) {
+  ByteView others;
+  WireDecoder decoder(message);
+  while (!decoder.done()) {
+    const size_t begin = message.size() - decoder.left();
+    uint32_t tag;
+    if (!decoder.ReadTag(&tag)) return Malformed("InstallSnapshotRequest");
+    if (tag == Tag(kData, kBytes)) {
+      size_t size;
+      if (!decoder.ReadLength(&size) || !data.empty())
+        return Malformed("InstallSnapshotRequest.data");
+      decoder.ReadView(size, &data);
+      continue;
+    }
+    if (!decoder.SkipField(tag)) return Malformed("InstallSnapshotRequest");
+    others.AppendPart(message, begin, message.size() - decoder.left() - begin);
+  }
+  return DecodeSmall(others, request);
 }
 
 }  // namespace pawl

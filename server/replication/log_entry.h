@@ -1,6 +1,6 @@
 // Log entries: the changes of partitions as they are sent to other replicas and written to the log
-// (LogEntry and ReplicateRequest in proto/replication.proto). Encoding and decoding copy no keys or
-// values.
+// (LogEntry and ReplicateRequest in proto/replication.proto), and pieces of snapshots. Encoding and
+// decoding copy no keys, values or pieces.
 #ifndef PAWL_SERVER_REPLICATION_LOG_ENTRY_H_
 #define PAWL_SERVER_REPLICATION_LOG_ENTRY_H_
 
@@ -78,6 +78,15 @@ OutgoingMessage EncodeReplicateRequest(const ReplicationHeader& header,
                                        absl::Span<const uint32_t> asks_position,
                                        std::shared_ptr<const void> owner);
 absl::StatusOr<ReplicateRequestView> DecodeReplicateRequest(const ByteView& message);
+
+// `request` has no data. `owner` keeps the memory of the data alive.
+OutgoingMessage EncodeInstallSnapshotRequest(const InstallSnapshotRequest& request,
+                                             const ByteView& data,
+                                             std::shared_ptr<const void> owner);
+// Sets all fields of `request` but data, and `data` to a view into the message. REQUIRES: `data` is
+// empty.
+absl::Status DecodeInstallSnapshotRequest(const ByteView& message, InstallSnapshotRequest& request,
+                                          ByteView& data);
 
 }  // namespace pawl
 

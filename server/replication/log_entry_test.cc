@@ -136,6 +136,53 @@ TEST(LogEntryTest, RequestCarriesEntriesInOrder) {
   for (uint64_t i = 0; i < 3; ++i) EXPECT_EQ(DecodeLogEntry(back->entries[i])->index, 301 + i);
 }
 
+TEST(InstallSnapshotRequestTest, PieceIsEncodedAsByProtobufAndReadInPlace) {
+  InstallSnapshotRequest request;
+  request.mutable_header()->set_node("server-1");
+  request.set_partition(3);
+  request.set_offset(1 << 20);
+  request.set_crc32c(7);
+  request.set_log_term(5);
+  for (const size_t size : {size_t{0}, size_t{1}, size_t{100000}}) {
+    const std::string piece(size, 'x');
+    const OutgoingMessage message =
+        EncodeInstallSnapshotRequest(request, ByteView(piece.data(), size), nullptr);
+    const std::string bytes = Bytes(message.bytes);
+    InstallSnapshotRequest parsed;
+    ASSERT_TRUE(parsed.ParseFromString(bytes));
+    EXPECT_EQ(parsed.data(), piece);
+    parsed.clear_data();
+    EXPECT_EQ(parsed.SerializeAsString(), request.SerializeAsString());
+
+    // As protobuf writes it, in two fragments.
+    parsed.set_data(piece);
+    const std::string written = parsed.SerializeAsString();
+    ByteView received(written.data(), written.size() / 2);
+    received.Append(written.data() + written.size() / 2, written.size() - written.size() / 2);
+    InstallSnapshotRequest decoded;
+    ByteView data;
+    ASSERT_TRUE(DecodeInstallSnapshotRequest(received, decoded, data).ok());
+    EXPECT_EQ(Bytes(data), piece);
+    EXPECT_EQ(decoded.SerializeAsString(), request.SerializeAsString());
+  }
+}
+
+TEST(InstallSnapshotRequestTest, DamagedPieceIsRefused) {
+  InstallSnapshotRequest request;
+  request.set_data("piece");
+  request.set_partition(1 << 20);
+  const std::string bytes = request.SerializeAsString();
+  const auto decode = [](const std::string& message) {
+    InstallSnapshotRequest decoded;
+    ByteView data;
+    return DecodeInstallSnapshotRequest(ByteView(message.data(), message.size()), decoded, data);
+  };
+  ASSERT_TRUE(decode(bytes).ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(decode(bytes.substr(0, bytes.size() - 1))));
+  EXPECT_TRUE(absl::IsInvalidArgument(decode(bytes.substr(0, 2))));
+  EXPECT_TRUE(absl::IsInvalidArgument(decode(bytes + bytes))) << "two pieces";
+}
+
 TEST(ChangeTest, LoggedGradientMustBeFloat32) {
   Partition partition(0, {.partitions = 1, .consistency = ConsistencyOf(ASYNC)});
   const TableSpec spec = WithSgd(SparseTableSpec("rows", 2, 1));

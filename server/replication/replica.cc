@@ -89,7 +89,7 @@ bool Replica::IsFollowerReadingLog() const {
 
 size_t Replica::MaxLearnerBacklog() const {
   const uint64_t bytes = partition == nullptr ? 0 : partition->parameter_bytes();
-  return std::clamp<uint64_t>(bytes, limits.max_backlog_bytes, limits.max_large_backlog_bytes);
+  return std::clamp<uint64_t>(2 * bytes, limits.max_backlog_bytes, limits.max_large_backlog_bytes);
 }
 
 size_t Replica::BacklogOf(const Follower& follower) const {
@@ -123,8 +123,10 @@ std::optional<MonotonicDuration> Replica::ThrottlePush(size_t bytes, MonotonicTi
         follower.state == Follower::State::kInstalling
             ? PushRateDuringInstall(backlog, bound, now, follower.install_end,
                                     limits.min_push_bytes_per_s)
-            : PushRateDuringDrain(follower.drain.bytes_per_s().value_or(kUnknownDrainBytesPerS),
-                                  limits.min_push_bytes_per_s);
+            : PushRateDuringDrain(
+                  follower.drain.bytes_per_s().value_or(
+                      follower.snapshot_bytes_per_s.value_or(kUnknownDrainBytesPerS)),
+                  limits.min_push_bytes_per_s);
     rate = std::min(rate.value_or(its_rate), its_rate);
   }
   if (!rate.has_value()) {

@@ -145,14 +145,14 @@ class ReplicaReceiver {
                                                         const PartitionOptions& options);
   // Decodes the piece, unless it is a repetition. Before that it calls `accept`, unless the piece
   // is the last one. If an accepted piece cannot be decoded, the next one gets the error.
-  absl::Status DecodePiece(const InstallSnapshotRequest& request, PartialSnapshot& snapshot,
-                           absl::FunctionRef<void()> accept);
+  absl::Status DecodePiece(const InstallSnapshotRequest& request, const ByteView& data,
+                           PartialSnapshot& snapshot, absl::FunctionRef<void()> accept);
   absl::Status CountBytes(PartialSnapshot& snapshot, size_t size);
   // UNAVAILABLE: the replica is gone, or follows another primary.
   static absl::Status CheckDurable(const ChangeMark& mark);
   // `accept` answers OK; it is not called for the last piece, or if an error is returned.
   absl::Status ReceivePiece(const ReplicaMap::View& view, const InstallSnapshotRequest& request,
-                            absl::FunctionRef<void()> accept);
+                            const ByteView& data, absl::FunctionRef<void()> accept);
   // The answer if the replica need not, or must not, become the snapshot's state.
   std::optional<absl::Status> CheckInstall(const InstallSnapshotRequest& request, Replica& replica)
       PAWL_REQUIRES(replica.mu);

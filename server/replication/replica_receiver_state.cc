@@ -5,9 +5,11 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
+#include "client_lib/base/bytes.h"
 #include "client_lib/base/crc32c.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/rpc/codec.h"
+#include "server/replication/log_entry.h"
 #include "server/replication/replica_receiver.h"
 #include "server/shard/snapshot/partition_snapshot.h"
 #include "spdlog/spdlog.h"
@@ -130,11 +132,11 @@ absl::Status ReplicaReceiver::CountBytes(PartialSnapshot& snapshot, size_t size)
 }
 
 absl::Status ReplicaReceiver::DecodePiece(const InstallSnapshotRequest& request,
-                                          PartialSnapshot& snapshot,
+                                          const ByteView& data, PartialSnapshot& snapshot,
                                           absl::FunctionRef<void()> accept) {
   MutexLock lock(snapshot.mu);
   PAWL_RETURN_IF_ERROR(snapshot.loader.status());
-  const size_t size = request.data().size();
+  const size_t size = data.size();
   const bool is_repeated = size > 0 && request.offset() == snapshot.last_offset &&
                            request.offset() + size == snapshot.bytes;
   if (!is_repeated) {
@@ -150,9 +152,11 @@ absl::Status ReplicaReceiver::DecodePiece(const InstallSnapshotRequest& request,
   // The next piece travels while this one is decoded, and then waits for the lock.
   if (!request.last()) accept();
   if (!is_repeated) {
-    snapshot.crc = Crc32c(snapshot.crc, request.data().data(), size);
-    const absl::Status status = snapshot.loader.Append(request.data());
-    if (request.last()) PAWL_RETURN_IF_ERROR(status);
+    for (const ByteView::Fragment& fragment : data.fragments()) {
+      snapshot.crc = Crc32c(snapshot.crc, fragment.data(), fragment.size());
+      const absl::Status status = snapshot.loader.Append({fragment.data(), fragment.size()});
+      if (request.last()) PAWL_RETURN_IF_ERROR(status);
+    }
   }
   if (!request.last() || snapshot.is_complete) return absl::OkStatus();
   if (snapshot.crc != request.crc32c()) {
@@ -231,7 +235,7 @@ absl::Status ReplicaReceiver::Install(const ReplicaMap::View& view,
 
 absl::Status ReplicaReceiver::ReceivePiece(const ReplicaMap::View& view,
                                            const InstallSnapshotRequest& request,
-                                           absl::FunctionRef<void()> accept) {
+                                           const ByteView& data, absl::FunctionRef<void()> accept) {
   if (request.last()) {
     // The answer to an earlier copy of this piece may have been lost.
     Replica& replica = *view.replicas[request.partition()];
@@ -240,7 +244,7 @@ absl::Status ReplicaReceiver::ReceivePiece(const ReplicaMap::View& view,
   }
   PAWL_ASSIGN_OR_RETURN(const std::shared_ptr<PartialSnapshot> snapshot,
                         Find(request, view.options));
-  absl::Status status = DecodePiece(request, *snapshot, accept);
+  absl::Status status = DecodePiece(request, data, *snapshot, accept);
   if (status.ok() && request.last()) {
     std::unique_ptr<Partition> partition;
     {
@@ -280,7 +284,8 @@ absl::Status ReplicaReceiver::CheckDurable(const ChangeMark& mark) {
 void ReplicaReceiver::InstallSnapshot(IncomingMessage message, CallContext context,
                                       RequestHandler::Reply reply) {
   InstallSnapshotRequest request;
-  absl::Status status = DecodeSmall(message.bytes, request);
+  ByteView data;
+  absl::Status status = DecodeInstallSnapshotRequest(message.bytes, request, data);
   const auto view = replica_map_.view();
   if (status.ok()) status = CheckJob(*view, request.header());
   if (status.ok()) status = CheckSender(*view, request.header(), request.partition());
@@ -289,7 +294,7 @@ void ReplicaReceiver::InstallSnapshot(IncomingMessage message, CallContext conte
     accepted = true;
     reply(absl::OkStatus(), EncodeSmall(InstallSnapshotResponse()));
   };
-  if (status.ok()) status = ReceivePiece(*view, request, accept);
+  if (status.ok()) status = ReceivePiece(*view, request, data, accept);
   if (accepted) return;
   if (!status.ok()) return reply(std::move(status), OutgoingMessage());
   const ChangeMark mark = {view->replicas[request.partition()], request.log_index(),

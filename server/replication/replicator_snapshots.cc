@@ -1,12 +1,15 @@
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "client_lib/base/bytes.h"
 #include "client_lib/base/crc32c.h"
 #include "client_lib/rpc/codec.h"
 #include "client_lib/rpc/retry.h"
 #include "client_lib/rpc/transport.h"
+#include "server/replication/log_entry.h"
 #include "server/replication/replicator.h"
 #include "server/shard/snapshot/partition_snapshot.h"
 #include "spdlog/spdlog.h"
@@ -17,6 +20,8 @@ namespace {
 // A snapshot that is ahead of its rate by less than this is not paused.
 constexpr std::chrono::milliseconds kLeastPause{5};
 constexpr std::chrono::milliseconds kPushesWaitedLately{500};
+// No transfer is expected to take longer.
+constexpr double kLongestTransferS = 86400;
 
 }  // namespace
 
@@ -30,9 +35,10 @@ struct Replicator::Install {
   // The term of the snapshot's last change.
   uint64_t log_term = 0;
   MonotonicTime started_at;
+  RecentRate rate{/*least_seconds=*/0.1, /*weight=*/0.25};
   // The piece in flight, which is sent again if it fails; its offset in the snapshot; whether it is
   // the last one; and the checksum of everything up to its end.
-  std::string piece;
+  std::shared_ptr<const std::string> piece = std::make_shared<const std::string>();
   bool is_last = false;
   uint64_t offset = 0;
   uint32_t crc = 0;
@@ -42,15 +48,15 @@ struct Replicator::Install {
   MonotonicTime first_try;
 
   void NextPiece(size_t size) {
-    offset += piece.size();
+    offset += piece->size();
     {
       MutexLock lock(mu);
       Read(size);
-      piece = ahead.substr(0, size);
-      ahead.erase(0, piece.size());
+      piece = std::make_shared<const std::string>(ahead.substr(0, size));
+      ahead.erase(0, piece->size());
       is_last = snapshot.at_end() && ahead.empty();
     }
-    crc = Crc32c(crc, piece.data(), piece.size());
+    crc = Crc32c(crc, piece->data(), piece->size());
     failed_tries = 0;
   }
   // Runs while the previous piece is in flight, and perhaps after it was answered.
@@ -169,7 +175,6 @@ void Replicator::SendPiece(const std::shared_ptr<Install>& install) {
   request.set_log_index(install->snapshot.log_index());
   request.set_log_term(install->log_term);
   request.set_offset(install->offset);
-  request.set_data(install->piece);
   request.set_last(install->is_last);
   request.set_crc32c(install->crc);
   const MonotonicDuration timeout =
@@ -177,14 +182,16 @@ void Replicator::SendPiece(const std::shared_ptr<Install>& install) {
                                                : MonotonicDuration::zero());
   install->piece_sent = clock_.Now();
   transport_.Call(
-      install->address, Method::kInstallSnapshot, EncodeSmall(request), timeout,
-      [this, install](absl::Status status, IncomingMessage) { OnPiece(install, status); });
+      install->address, Method::kInstallSnapshot,
+      EncodeInstallSnapshotRequest(
+          request, ByteView(install->piece->data(), install->piece->size()), install->piece),
+      timeout, [this, install](absl::Status status, IncomingMessage) { OnPiece(install, status); });
 }
 
 void Replicator::OnPiece(const std::shared_ptr<Install>& install, const absl::Status& status) {
   const MonotonicTime now = clock_.Now();
   if (!status.ok()) return OnPieceFailed(install, status);
-  const size_t bytes = install->piece.size();
+  const size_t bytes = install->piece->size();
   {
     MutexLock lock(mu_);
     if (const auto peer = peers_.find(install->attempt.server); peer != peers_.end()) {
@@ -194,12 +201,14 @@ void Replicator::OnPiece(const std::shared_ptr<Install>& install, const absl::St
     figures_.snapshot_bytes += bytes;
   }
   if (install->is_last) return EndInstall(install, status);
-  // The rest takes as long per byte as the part that was sent.
-  const double sent = static_cast<double>(install->offset + bytes);
-  const double rest =
-      std::max(0.0, static_cast<double>(install->snapshot.approximate_bytes()) - sent);
-  const auto left =
-      std::chrono::duration_cast<MonotonicDuration>((now - install->started_at) * (rest / sent));
+  const uint64_t sent = install->offset + bytes;
+  install->rate.Sample(sent, now);
+  const double bytes_per_s = install->rate.bytes_per_s().value_or(
+      static_cast<double>(sent) / Seconds(now - install->started_at));
+  const double rest = std::max(
+      0.0, static_cast<double>(install->snapshot.approximate_bytes()) - static_cast<double>(sent));
+  const auto left = std::chrono::duration_cast<MonotonicDuration>(
+      std::chrono::duration<double>(std::min(rest / bytes_per_s, kLongestTransferS)));
   // Then a follower with a log writes the whole snapshot before it answers; that takes about as
   // long again if its disk is no faster than the transfer.
   const auto written =
@@ -289,6 +298,7 @@ void Replicator::EndInstall(const std::shared_ptr<Install>& install, const absl:
       if (status.ok()) {
         ++figures_.by_snapshot;
         follower->failed_installs = 0;
+        follower->snapshot_bytes_per_s = install->rate.bytes_per_s();
         follower->install_from.reset();
         follower->asked_at = install->snapshot.log_index();
         BeginCatchUp(replica, *follower, install->snapshot.log_index());

@@ -186,8 +186,7 @@ void GradientSum::ForEachRun(Prepare prepare, Visit visit) const {
       if (row.first == row.last) continue;
       for (uint32_t at = parts.part(row.first).next; at != kNone; at = parts.part(at).next) {
         const char* const values = parts.part(at).values;
-        for (size_t byte = 0; byte < width * sizeof(float); byte += 64)
-          Prefetch(values + byte);
+        for (size_t byte = 0; byte < width * sizeof(float); byte += 64) Prefetch(values + byte);
       }
     }
     for (size_t i = 0; i < rows.size(); ++i) {

@@ -259,8 +259,7 @@ void BatchAssembler::FindDistinct(FieldSet* set, std::vector<uint64_t>* keys) {
   const auto before = static_cast<uint32_t>(keys->size());
   uint32_t count = 0;
   for (size_t i = 0; i < numbers.size(); ++i) {
-    if (i + kPrefetchKeys < numbers.size())
-      PrefetchForWriting(&seen_[numbers[i + kPrefetchKeys]]);
+    if (i + kPrefetchKeys < numbers.size()) PrefetchForWriting(&seen_[numbers[i + kPrefetchKeys]]);
     Seen& seen = seen_[numbers[i]];
     const bool is_new = seen.batch != number_;
     const uint32_t place = is_new ? before + count : seen.place;
@@ -287,8 +286,7 @@ void BatchAssembler::HashDistinct(const std::vector<uint64_t>& set_keys, FieldSe
   set->entry_key.resize(entries);
   keys->resize(count + entries);
   for (size_t i = 0; i < entries; ++i) {
-    if (i + kPrefetchKeys < entries)
-      PrefetchForWriting(&slots_[home(set_keys[i + kPrefetchKeys])]);
+    if (i + kPrefetchKeys < entries) PrefetchForWriting(&slots_[home(set_keys[i + kPrefetchKeys])]);
     const uint64_t key = set_keys[i];
     size_t at = home(key);
     while (slots_[at].seen.batch == number_ && slots_[at].key != key) at = (at + 1) & mask;
