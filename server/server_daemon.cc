@@ -24,6 +24,7 @@
 #include "server/data_plane/raw_service.h"
 #include "server/storage/server_log.h"
 #include "server/threads/helper_threads.h"
+#include "server/threads/processor_pressure.h"
 #include "spdlog/spdlog.h"
 
 namespace pawl {
@@ -130,6 +131,8 @@ int RunServer(ServerDaemonOptions options, EndSignal& signal) {
   HelperThreads helpers(options.step_threads);
   options.data_plane.helpers = &helpers;
   options.data_plane.cpu_seconds = ProcessorSeconds;
+  ProcessorPressure pressure(Clock::Real());
+  options.data_plane.replication.processor_pressure = [&pressure] { return pressure.Share(); };
   // Heartbeats have a thread of their own.
   const auto to_scheduler = (*security)->To(RoleSet(PeerRole::kScheduler));
   GrpcControlChannel channel(scheduler, to_scheduler);

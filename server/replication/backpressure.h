@@ -135,6 +135,11 @@ class PushBrake {
   MonotonicTime free_from_ = MonotonicTime::min();
 };
 
+// While processors are scarce, snapshots travel no faster than this: what a copy takes is then
+// missing to pushes. Scarce: threads wait for a processor more than this share of the time.
+inline constexpr double kBusyRepairBytesPerS = 64 << 20;
+inline constexpr double kBusyShare = 0.5;
+
 // The rate at which snapshots are sent: additive increase, multiplicative decrease, by response
 // time. A piece or a replication request that takes much longer than the fastest one has queued
 // behind other work for a link, a disk or a processor. Not thread-safe.

@@ -20,7 +20,7 @@ using FollowersTest = ReplicaTest;
 
 TEST_F(FollowersTest, FollowerThatNeedsASnapshotHasNotCaughtUp) {
   ASSERT_NO_FATAL_FAILURE(BecomePrimaryWithLearner(/*all_partitions=*/true));
-  transport_.EndCalls(absl::OkStatus());
+  AnswerSnapshots();
   EXPECT_EQ(CaughtUp(), static_cast<int>(kPartitions));
   Create(2).IgnoreError();
   ReplicateResponse lost;
@@ -84,17 +84,15 @@ TEST_F(FollowersTest, BackupThatBecomesLearnerIsAskedAgain) {
   plane_->AdoptRouting(Routing(4, {{.primary = 0, .learners = {1}, .learners_since = 4}}));
   EXPECT_EQ(CaughtUp(), 0);
   AnswerEmptyPositions();
-  EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), kPartitions);
   EXPECT_EQ(CaughtUp(), 0);
-  transport_.EndCalls(absl::OkStatus());
+  AnswerSnapshots();
   EXPECT_EQ(CaughtUp(), static_cast<int>(kPartitions));
   // Once more a learner.
   plane_->AdoptRouting(Routing(7, {{.primary = 0, .learners = {1}, .learners_since = 7}}));
   EXPECT_EQ(CaughtUp(), 0);
   AnswerEmptyPositions();
-  EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), kPartitions);
   EXPECT_EQ(CaughtUp(), 0);
-  transport_.EndCalls(absl::OkStatus());
+  AnswerSnapshots();
   EXPECT_EQ(CaughtUp(), static_cast<int>(kPartitions));
   // A learner that has caught up continues when it becomes a backup.
   plane_->AdoptRouting(Routing(8, {{.primary = 0, .backups = {1}}}));
@@ -237,6 +235,25 @@ TEST_F(FollowersTest, PushesAreSlowedWhileASnapshotTravels) {
   EXPECT_EQ(follower.failed_installs, 1u);
 }
 
+TEST_F(FollowersTest, EntriesAreExpectedToTravelAsFastAsTheSnapshot) {
+  constexpr size_t kEntryBytes = kMaxLearnerBacklogBytes / 2;
+  const auto memory = std::make_shared<std::string>(kEntryBytes, '\0');
+  Replica replica(0, /*logs=*/false);
+  MutexLock lock(replica.mu);
+  Follower& follower = replica.followers.emplace_back();
+  follower.stream = NewStream();
+  follower.state = Follower::State::kStreaming;
+  replica.SendToFollowers({0, 1, ByteView(memory->data(), kEntryBytes), memory});
+  ASSERT_TRUE(replica.brakes);
+  const auto delay_at = [&](MonotonicTime now) PAWL_REQUIRES(replica.mu) {
+    replica.ThrottlePush(1'000'000, now).value();
+    return Seconds(replica.ThrottlePush(1'000'000, now).value());
+  };
+  EXPECT_NEAR(delay_at(clock_.Now()), 1e6 / (kPushShare * kUnknownDrainBytesPerS), 1e-6);
+  follower.snapshot_bytes_per_s = 1e8;
+  EXPECT_NEAR(delay_at(clock_.Now() + std::chrono::seconds(1)), 1e6 / (kPushShare * 1e8), 1e-6);
+}
+
 TEST_F(FollowersTest, AddressOfUnlistedServerIsForgotten) {
   Begin();
   plane_->AdoptRouting(Routing(1, {{.primary = 0, .backups = {1, 2}}}));
@@ -257,8 +274,9 @@ TEST_F(FollowersTest, AddressOfUnlistedServerIsForgotten) {
 // The second piece waits for its turn once the first has been answered.
 class LargeSnapshotTest : public ReplicaTest {
  protected:
-  LargeSnapshotTest() {
-    options_.replication.repair_bytes_per_s = 1;
+  explicit LargeSnapshotTest(uint64_t repair_bytes_per_s = 1) {
+    options_.replication.repair_bytes_per_s = repair_bytes_per_s;
+    options_.replication.processor_pressure = [this] { return pressure_; };
     Begin();
     plane_->AdoptRouting(Routing(1, {{.primary = 0}}));
     plane_->CreateTable(plane_->epoch(), WithSgd(DenseTableSpec("large", {1 << 20}, kTable)),
@@ -282,7 +300,28 @@ class LargeSnapshotTest : public ReplicaTest {
     ASSERT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 0u)
         << "the next piece waits for its turn";
   }
+
+  double pressure_ = 0;
 };
+
+class FastSnapshotTest : public LargeSnapshotTest {
+ protected:
+  FastSnapshotTest() : LargeSnapshotTest(uint64_t{1} << 30) {}
+
+  double PauseAfterFirstPiece() {
+    FirstPieceArrives();
+    return Seconds(transport_.last_delay);
+  }
+};
+
+TEST_F(FastSnapshotTest, SpeedsUpWhileProcessorsAreIdle) {
+  EXPECT_LT(PauseAfterFirstPiece(), kSnapshotPieceBytes / kBusyRepairBytesPerS);
+}
+
+TEST_F(FastSnapshotTest, StaysSlowWhileProcessorsAreScarce) {
+  pressure_ = 0.6;
+  EXPECT_NEAR(PauseAfterFirstPiece(), kSnapshotPieceBytes / kBusyRepairBytesPerS, 1e-6);
+}
 
 // Another piece would open another connection to it.
 TEST_F(LargeSnapshotTest, DroppedServerGetsNoMorePieces) {

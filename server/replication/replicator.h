@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,7 +29,8 @@ namespace pawl {
 // Streams between two servers, besides the one on which learners catch up. While one carries a
 // batch, the other one collects the next.
 inline constexpr uint32_t kStreamsPerServer = 2;
-// The limit on snapshots and GoBack requests in progress.
+// The limit on snapshots and GoBack requests in progress; at most one is a snapshot. Each partition
+// in transfer costs twice per push, so they go one after another.
 inline constexpr size_t kMaxTransfers = 2;
 inline constexpr size_t kSnapshotPieceBytes = size_t{512} << 10;
 // The deadline of a piece. The last piece is answered only when the whole snapshot is loaded and
@@ -63,8 +65,11 @@ inline constexpr std::chrono::seconds kFailedInstallEvidenceTime{1};
 inline constexpr std::chrono::milliseconds kPromiseInterval{100};
 
 struct ReplicatorOptions {
-  // The limit for all snapshots together. Below it the rate follows the spare capacity: RepairPace.
+  // The limit for all snapshots together. Below it the rate follows the spare capacity: RepairPace
+  // and kBusyRepairBytesPerS.
   uint64_t repair_bytes_per_s = uint64_t{1} << 30;
+  // The share of the time in which threads wait for a processor. Thread-safe; null: 0.
+  std::function<double()> processor_pressure;
   // The size of one piece of a snapshot.
   size_t snapshot_piece_bytes = kSnapshotPieceBytes;
   LearnerLimits learners;
@@ -274,6 +279,7 @@ class Replicator final : public ReplicationStream::Owner {
   std::deque<QueuedGoBack> go_back_queue_ PAWL_GUARDED_BY(mu_);
   std::deque<uint32_t> snapshot_queue_ PAWL_GUARDED_BY(mu_);
   size_t transfers_ PAWL_GUARDED_BY(mu_) = 0;
+  bool snapshot_in_transfer_ PAWL_GUARDED_BY(mu_) = false;
   // Reads to start without a replica's lock.
   std::vector<LogRead> readings_ PAWL_GUARDED_BY(mu_);
   RepairPace pace_ PAWL_GUARDED_BY(mu_);

@@ -96,9 +96,10 @@ void Replicator::StartTransfers() {
       // Go-backs come first, since pushes to their partitions may wait for them.
       goes_back = TakeGoBack();
       if (!goes_back.has_value()) {
-        if (snapshot_queue_.empty()) return;
+        if (snapshot_queue_.empty() || snapshot_in_transfer_) return;
         partition = snapshot_queue_.front();
         snapshot_queue_.pop_front();
+        snapshot_in_transfer_ = true;
       }
       ++transfers_;
     }
@@ -114,6 +115,7 @@ void Replicator::StartTransfers() {
     const std::shared_ptr<Replica> replica = owner_.FindReplica(partition);
     if (replica != nullptr && StartInstall(replica)) continue;
     MutexLock lock(mu_);
+    snapshot_in_transfer_ = false;
     --transfers_;
   }
 }
@@ -218,12 +220,15 @@ void Replicator::OnPiece(const std::shared_ptr<Install>& install, const absl::St
     return EndInstall(install, absl::AbortedError("the follower no longer needs the snapshot"));
   }
   MonotonicDuration pause = MonotonicDuration::zero();
+  const bool is_busy =
+      options_.processor_pressure != nullptr && options_.processor_pressure() > kBusyShare;
   {
     MutexLock lock(mu_);
     if (is_limited_) {
       // While pushes wait for the snapshot, it does not yield to them.
-      const double rate =
-          pushes_wait ? static_cast<double>(options_.repair_bytes_per_s) : pace_.bytes_per_s();
+      const double spare =
+          is_busy ? std::min(pace_.bytes_per_s(), kBusyRepairBytesPerS) : pace_.bytes_per_s();
+      const double rate = pushes_wait ? static_cast<double>(options_.repair_bytes_per_s) : spare;
       next_piece_ =
           std::max(next_piece_, now) +
           std::chrono::nanoseconds(static_cast<int64_t>(1e9 * static_cast<double>(bytes) / rate));
@@ -288,6 +293,7 @@ void Replicator::EndInstall(const std::shared_ptr<Install>& install, const absl:
   const std::shared_ptr<Replica>& replica = install->attempt.replica;
   {
     MutexLock lock(mu_);
+    snapshot_in_transfer_ = false;
     --transfers_;
     if (closed_) return;
   }

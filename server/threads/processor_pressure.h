@@ -1,0 +1,41 @@
+// Tells how scarce the machine's processors are.
+#ifndef PAWL_SERVER_THREADS_PROCESSOR_PRESSURE_H_
+#define PAWL_SERVER_THREADS_PROCESSOR_PRESSURE_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "client_lib/base/clock.h"
+#include "client_lib/base/mutex.h"
+
+namespace pawl {
+
+// Reads Linux's pressure stall information (https://docs.kernel.org/accounting/psi.html).
+// Thread-safe.
+class ProcessorPressure {
+ public:
+  // The clock outlives this.
+  explicit ProcessorPressure(const Clock& clock, std::string file = "/proc/pressure/cpu")
+      : clock_(clock), file_(std::move(file)) {}
+
+  // The share of the last kInterval or more in which a thread of any process waited for a
+  // processor. 0 at first, and if the kernel does not tell.
+  double Share();
+
+ private:
+  static constexpr std::chrono::milliseconds kInterval{100};
+
+  const Clock& clock_;
+  const std::string file_;
+
+  Mutex mu_;
+  std::optional<MonotonicTime> read_at_ PAWL_GUARDED_BY(mu_);
+  // The time waited since the machine started.
+  int64_t waited_us_ PAWL_GUARDED_BY(mu_) = 0;
+  double share_ PAWL_GUARDED_BY(mu_) = 0;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_SERVER_THREADS_PROCESSOR_PRESSURE_H_
