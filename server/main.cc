@@ -67,7 +67,8 @@ ABSL_FLAG(int, drain_timeout_s, 20,
           "when asked to end: how long to wait for other servers to take over the replicas");
 ABSL_FLAG(uint64_t, repair_bytes_per_s, uint64_t{1} << 30,
           "upper limit on the rate at which this server sends data to new replicas. Below it the "
-          "rate adapts to idle network, processors and disks. SIGTERM lifts the limit");
+          "rate adapts to idle network, processors and disks; while processors are scarce it is at "
+          "most 64 MiB/s. SIGTERM lifts the limit");
 ABSL_FLAG(
     int64_t, max_bytes_in_flight, int64_t{2} << 30,
     "limit on the memory of requests and answers, and of pushes until the log and every backup "

@@ -37,17 +37,6 @@ class ByteView {
   bool empty() const { return size_ == 0; }
   absl::Span<const Fragment> fragments() const { return fragments_; }
 
-  // Appends `count` bytes of `other`, from `begin` on. REQUIRES: other has them.
-  void AppendPart(const ByteView& other, size_t begin, size_t count) {
-    for (const Fragment& fragment : other.fragments_) {
-      const size_t skipped = std::min(begin, fragment.size());
-      const size_t taken = std::min(count, fragment.size() - skipped);
-      Append(fragment.data() + skipped, taken);
-      begin -= skipped;
-      count -= taken;
-    }
-  }
-
   // Calls visit(const char* data, size_t count) for runs of `count` whole granules of
   // `granule_bytes` each, in order, until the whole view is covered. A granule that spans fragments
   // is copied to `scratch` and visited alone.

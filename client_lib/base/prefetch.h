@@ -4,8 +4,8 @@
 
 namespace pawl {
 
-// GCC takes a function that only prefetches for one without effects and removes calls of it. The
-// empty assembly is an effect.
+// GCC treats a function that only prefetches as free of side effects and removes its calls. The
+// empty asm statement is a side effect.
 
 // `address` may be invalid.
 inline void Prefetch(const void* address) {

@@ -135,8 +135,8 @@ class PushBrake {
   MonotonicTime free_from_ = MonotonicTime::min();
 };
 
-// While processors are scarce, snapshots travel no faster than this: what a copy takes is then
-// missing to pushes. Scarce: threads wait for a processor more than this share of the time.
+// While processors are scarce, snapshots travel no faster than this, since a copy takes processor
+// time from pushes. Processors are scarce if threads wait for one more than kBusyShare of the time.
 inline constexpr double kBusyRepairBytesPerS = 64 << 20;
 inline constexpr double kBusyShare = 0.5;
 

@@ -225,7 +225,8 @@ TEST_F(FailoverTest, LearnerIsNotCaughtUpBeforePromisesExpire) {
   plane_->AdoptRouting(
       Routing(2, {{.primary = 0, .learners = {2}, .since = 2, .learners_since = 2}}));
   AnswerEmptyPositions();
-  AnswerSnapshots();
+  ASSERT_EQ(transport_.CallsOf(Method::kInstallSnapshot), kPartitions);
+  transport_.EndCalls(absl::OkStatus());
   EXPECT_EQ(Heartbeat().caught_up_size(), 0);
   clock_.Advance(kLease);
   EXPECT_EQ(Heartbeat().caught_up_size(), static_cast<int>(kPartitions));

@@ -19,9 +19,8 @@ namespace pawl {
 // to a learner. Pushes to the partition are slowed before it is reached (backpressure.h), unless
 // the follower makes no progress: then it gets another snapshot.
 inline constexpr size_t kMaxLearnerBacklogBytes = size_t{256} << 20;
-// For a large partition the bound is twice the size of its parameters instead, up to this. The
-// slabs that a snapshot holds are released while it travels and the backlog grows, so both together
-// take at most that.
+// For a large partition the bound is twice the size of its parameters instead, up to this, for each
+// learner. The slabs that its snapshot still holds come on top.
 inline constexpr size_t kMaxLargeLearnerBacklogBytes = size_t{1} << 30;
 // The part of these that is held in memory when there is a log; the log has the others.
 inline constexpr size_t kMaxHeldBytes = size_t{64} << 20;
@@ -94,7 +93,8 @@ struct Follower {
   // last try of a piece failed.
   MonotonicTime install_end = MonotonicTime::max();
   bool install_fails = false;
-  // How fast its snapshot travelled. Entries are assumed to travel as fast until that is measured.
+  // How fast its snapshot travelled. Entries are expected to travel as fast, or at
+  // kUnknownDrainBytesPerS, until that is measured.
   std::optional<double> snapshot_bytes_per_s;
   // kCatchingUp, and kStreaming for a learner that does not count: how fast its stream drains.
   DrainRate drain;

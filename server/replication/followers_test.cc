@@ -20,7 +20,7 @@ using FollowersTest = ReplicaTest;
 
 TEST_F(FollowersTest, FollowerThatNeedsASnapshotHasNotCaughtUp) {
   ASSERT_NO_FATAL_FAILURE(BecomePrimaryWithLearner(/*all_partitions=*/true));
-  AnswerSnapshots();
+  transport_.EndCalls(absl::OkStatus());
   EXPECT_EQ(CaughtUp(), static_cast<int>(kPartitions));
   Create(2).IgnoreError();
   ReplicateResponse lost;
@@ -84,15 +84,17 @@ TEST_F(FollowersTest, BackupThatBecomesLearnerIsAskedAgain) {
   plane_->AdoptRouting(Routing(4, {{.primary = 0, .learners = {1}, .learners_since = 4}}));
   EXPECT_EQ(CaughtUp(), 0);
   AnswerEmptyPositions();
+  EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), kPartitions);
   EXPECT_EQ(CaughtUp(), 0);
-  AnswerSnapshots();
+  transport_.EndCalls(absl::OkStatus());
   EXPECT_EQ(CaughtUp(), static_cast<int>(kPartitions));
   // Once more a learner.
   plane_->AdoptRouting(Routing(7, {{.primary = 0, .learners = {1}, .learners_since = 7}}));
   EXPECT_EQ(CaughtUp(), 0);
   AnswerEmptyPositions();
+  EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), kPartitions);
   EXPECT_EQ(CaughtUp(), 0);
-  AnswerSnapshots();
+  transport_.EndCalls(absl::OkStatus());
   EXPECT_EQ(CaughtUp(), static_cast<int>(kPartitions));
   // A learner that has caught up continues when it becomes a backup.
   plane_->AdoptRouting(Routing(8, {{.primary = 0, .backups = {1}}}));
@@ -321,6 +323,16 @@ TEST_F(FastSnapshotTest, SpeedsUpWhileProcessorsAreIdle) {
 TEST_F(FastSnapshotTest, StaysSlowWhileProcessorsAreScarce) {
   pressure_ = 0.6;
   EXPECT_NEAR(PauseAfterFirstPiece(), kSnapshotPieceBytes / kBusyRepairBytesPerS, 1e-6);
+}
+
+TEST_F(LargeSnapshotTest, NextSnapshotStartsOnceTheLastPieceIsSent) {
+  const Roles learns = {.primary = 0, .learners = {1}, .learners_since = 2};
+  plane_->AdoptRouting(Routing(3, {learns, learns}));
+  // Also answers the first piece.
+  AnswerEmptyPositions();
+  EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 0u);
+  transport_.RunActions();
+  EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 2u);
 }
 
 // Another piece would open another connection to it.

@@ -17,6 +17,8 @@ enum EntryField : uint32_t { kIndex = 1, kPartition = 2, kTerm = 10 };
 enum ReplicateField : uint32_t { kHeader = 1, kEntries = 2, kAsksPosition = 3 };
 enum InstallField : uint32_t { kData = 5 };
 
+// The most bytes of an InstallSnapshotRequest without its data.
+constexpr size_t kMaxOtherBytes = 4096;
 // The most bytes of an entry's tags, lengths and numbers.
 constexpr size_t kMaxOwnBytes = 64;
 // More than an EndStepRequest of one partition takes in memory.
@@ -297,10 +299,14 @@ OutgoingMessage EncodeInstallSnapshotRequest(const InstallSnapshotRequest& reque
 
 absl::Status DecodeInstallSnapshotRequest(const ByteView& message, InstallSnapshotRequest& request,
                                           ByteView& data) {
+  if (message.size() > kMaxMessageBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("InstallSnapshotRequest has ", message.size(),
+                                                   " bytes; the limit is ", kMaxMessageBytes));
+  }
   ByteView others;
   WireDecoder decoder(message);
   while (!decoder.done()) {
-    const size_t begin = message.size() - decoder.left();
+    WireDecoder field = decoder;
     uint32_t tag;
     if (!decoder.ReadTag(&tag)) return Malformed("InstallSnapshotRequest");
     if (tag == Tag(kData, kBytes)) {
@@ -311,7 +317,8 @@ absl::Status DecodeInstallSnapshotRequest(const ByteView& message, InstallSnapsh
       continue;
     }
     if (!decoder.SkipField(tag)) return Malformed("InstallSnapshotRequest");
-    others.AppendPart(message, begin, message.size() - decoder.left() - begin);
+    field.ReadView(field.left() - decoder.left(), &others);
+    if (others.size() > kMaxOtherBytes) return Malformed("InstallSnapshotRequest");
   }
   return DecodeSmall(others, request);
 }

@@ -181,6 +181,9 @@ TEST(InstallSnapshotRequestTest, DamagedPieceIsRefused) {
   EXPECT_TRUE(absl::IsInvalidArgument(decode(bytes.substr(0, bytes.size() - 1))));
   EXPECT_TRUE(absl::IsInvalidArgument(decode(bytes.substr(0, 2))));
   EXPECT_TRUE(absl::IsInvalidArgument(decode(bytes + bytes))) << "two pieces";
+  std::string fields;
+  for (int i = 0; i < 100'000; ++i) fields += "\x10\x01";
+  EXPECT_TRUE(absl::IsInvalidArgument(decode(fields))) << "one field again and again";
 }
 
 TEST(ChangeTest, LoggedGradientMustBeFloat32) {

@@ -125,7 +125,7 @@ std::optional<MonotonicDuration> Replica::ThrottlePush(size_t bytes, MonotonicTi
                                     limits.min_push_bytes_per_s)
             : PushRateDuringDrain(
                   follower.drain.bytes_per_s().value_or(
-                      follower.snapshot_bytes_per_s.value_or(kUnknownDrainBytesPerS)),
+                      std::max(follower.snapshot_bytes_per_s.value_or(0), kUnknownDrainBytesPerS)),
                   limits.min_push_bytes_per_s);
     rate = std::min(rate.value_or(its_rate), its_rate);
   }
@@ -150,6 +150,7 @@ void Replica::RequireSnapshot(Follower& follower) {
   follower.install_fails = false;
   follower.install_from.reset();
   follower.drain = DrainRate();
+  follower.snapshot_bytes_per_s.reset();
 }
 
 void Replica::RestartSnapshot(Follower& follower) {

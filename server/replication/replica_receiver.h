@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "absl/container/btree_map.h"
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client_lib/base/clock.h"
@@ -143,16 +142,14 @@ class ReplicaReceiver {
   // Finds the snapshot that the piece continues, or starts it.
   absl::StatusOr<std::shared_ptr<PartialSnapshot>> Find(const InstallSnapshotRequest& request,
                                                         const PartitionOptions& options);
-  // Decodes the piece, unless it is a repetition. Before that it calls `accept`, unless the piece
-  // is the last one. If an accepted piece cannot be decoded, the next one gets the error.
+  // Decodes the piece, unless it is a repetition.
   absl::Status DecodePiece(const InstallSnapshotRequest& request, const ByteView& data,
-                           PartialSnapshot& snapshot, absl::FunctionRef<void()> accept);
+                           PartialSnapshot& snapshot);
   absl::Status CountBytes(PartialSnapshot& snapshot, size_t size);
   // UNAVAILABLE: the replica is gone, or follows another primary.
   static absl::Status CheckDurable(const ChangeMark& mark);
-  // `accept` answers OK; it is not called for the last piece, or if an error is returned.
   absl::Status ReceivePiece(const ReplicaMap::View& view, const InstallSnapshotRequest& request,
-                            const ByteView& data, absl::FunctionRef<void()> accept);
+                            const ByteView& data);
   // The answer if the replica need not, or must not, become the snapshot's state.
   std::optional<absl::Status> CheckInstall(const InstallSnapshotRequest& request, Replica& replica)
       PAWL_REQUIRES(replica.mu);

@@ -3,7 +3,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/bytes.h"
 #include "client_lib/base/crc32c.h"
@@ -132,10 +131,8 @@ absl::Status ReplicaReceiver::CountBytes(PartialSnapshot& snapshot, size_t size)
 }
 
 absl::Status ReplicaReceiver::DecodePiece(const InstallSnapshotRequest& request,
-                                          const ByteView& data, PartialSnapshot& snapshot,
-                                          absl::FunctionRef<void()> accept) {
+                                          const ByteView& data, PartialSnapshot& snapshot) {
   MutexLock lock(snapshot.mu);
-  PAWL_RETURN_IF_ERROR(snapshot.loader.status());
   const size_t size = data.size();
   const bool is_repeated = size > 0 && request.offset() == snapshot.last_offset &&
                            request.offset() + size == snapshot.bytes;
@@ -148,14 +145,9 @@ absl::Status ReplicaReceiver::DecodePiece(const InstallSnapshotRequest& request,
     PAWL_RETURN_IF_ERROR(CountBytes(snapshot, size));
     snapshot.last_offset = request.offset();
     snapshot.bytes += size;
-  }
-  // The next piece travels while this one is decoded, and then waits for the lock.
-  if (!request.last()) accept();
-  if (!is_repeated) {
     for (const ByteView::Fragment& fragment : data.fragments()) {
       snapshot.crc = Crc32c(snapshot.crc, fragment.data(), fragment.size());
-      const absl::Status status = snapshot.loader.Append({fragment.data(), fragment.size()});
-      if (request.last()) PAWL_RETURN_IF_ERROR(status);
+      PAWL_RETURN_IF_ERROR(snapshot.loader.Append({fragment.data(), fragment.size()}));
     }
   }
   if (!request.last() || snapshot.is_complete) return absl::OkStatus();
@@ -235,7 +227,7 @@ absl::Status ReplicaReceiver::Install(const ReplicaMap::View& view,
 
 absl::Status ReplicaReceiver::ReceivePiece(const ReplicaMap::View& view,
                                            const InstallSnapshotRequest& request,
-                                           const ByteView& data, absl::FunctionRef<void()> accept) {
+                                           const ByteView& data) {
   if (request.last()) {
     // The answer to an earlier copy of this piece may have been lost.
     Replica& replica = *view.replicas[request.partition()];
@@ -244,7 +236,7 @@ absl::Status ReplicaReceiver::ReceivePiece(const ReplicaMap::View& view,
   }
   PAWL_ASSIGN_OR_RETURN(const std::shared_ptr<PartialSnapshot> snapshot,
                         Find(request, view.options));
-  absl::Status status = DecodePiece(request, data, *snapshot, accept);
+  absl::Status status = DecodePiece(request, data, *snapshot);
   if (status.ok() && request.last()) {
     std::unique_ptr<Partition> partition;
     {
@@ -289,14 +281,9 @@ void ReplicaReceiver::InstallSnapshot(IncomingMessage message, CallContext conte
   const auto view = replica_map_.view();
   if (status.ok()) status = CheckJob(*view, request.header());
   if (status.ok()) status = CheckSender(*view, request.header(), request.partition());
-  bool accepted = false;
-  const auto accept = [&] {
-    accepted = true;
-    reply(absl::OkStatus(), EncodeSmall(InstallSnapshotResponse()));
-  };
-  if (status.ok()) status = ReceivePiece(*view, request, data, accept);
-  if (accepted) return;
+  if (status.ok()) status = ReceivePiece(*view, request, data);
   if (!status.ok()) return reply(std::move(status), OutgoingMessage());
+  if (!request.last()) return reply(absl::OkStatus(), EncodeSmall(InstallSnapshotResponse()));
   const ChangeMark mark = {view->replicas[request.partition()], request.log_index(),
                            request.primary_since()};
   waiting_.ForDurable({mark}, std::move(context),

@@ -80,20 +80,6 @@ TEST_F(ReplicaRolesTest, SnapshotOfAnEarlierTermIsNotContinued) {
   EXPECT_TRUE(plane_->ReplicasWithData().empty());
 }
 
-// A piece is answered before it is decoded.
-TEST_F(ReplicaRolesTest, DamagedPieceIsReportedByTheNextOne) {
-  Begin();
-  plane_->AdoptRouting(Routing(1, {{.primary = 1, .learners = {0}}}));
-  InstallSnapshotRequest piece = FirstPiece(1, 1, "no header of a snapshot");
-  ASSERT_TRUE((*Send(Method::kInstallSnapshot, piece))->ok());
-  piece.set_offset(piece.data().size());
-  piece.set_data("more");
-  EXPECT_TRUE(absl::IsDataLoss(**Send(Method::kInstallSnapshot, piece)));
-  EXPECT_TRUE(absl::IsOutOfRange(**Send(Method::kInstallSnapshot, piece))) << "it starts again";
-  piece.set_offset(0);
-  EXPECT_TRUE((*Send(Method::kInstallSnapshot, piece))->ok());
-}
-
 // The change was in flight while another server was primary in between, so its index proves
 // nothing.
 TEST_F(ReplicaRolesTest, ChangeOfAnEarlierTermIsRefused) {

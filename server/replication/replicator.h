@@ -29,8 +29,9 @@ namespace pawl {
 // Streams between two servers, besides the one on which learners catch up. While one carries a
 // batch, the other one collects the next.
 inline constexpr uint32_t kStreamsPerServer = 2;
-// The limit on snapshots and GoBack requests in progress; at most one is a snapshot. Each partition
-// in transfer costs twice per push, so they go one after another.
+// The limit on snapshots and GoBack requests in progress. A snapshot starts after the last piece of
+// the one before was sent: pushes to a partition in transfer cost about twice as much. A server
+// that is asked to end does not wait for that.
 inline constexpr size_t kMaxTransfers = 2;
 inline constexpr size_t kSnapshotPieceBytes = size_t{512} << 10;
 // The deadline of a piece. The last piece is answered only when the whole snapshot is loaded and
@@ -279,7 +280,8 @@ class Replicator final : public ReplicationStream::Owner {
   std::deque<QueuedGoBack> go_back_queue_ PAWL_GUARDED_BY(mu_);
   std::deque<uint32_t> snapshot_queue_ PAWL_GUARDED_BY(mu_);
   size_t transfers_ PAWL_GUARDED_BY(mu_) = 0;
-  bool snapshot_in_transfer_ PAWL_GUARDED_BY(mu_) = false;
+  // A snapshot's pieces are being sent.
+  bool sends_snapshot_ PAWL_GUARDED_BY(mu_) = false;
   // Reads to start without a replica's lock.
   std::vector<LogRead> readings_ PAWL_GUARDED_BY(mu_);
   RepairPace pace_ PAWL_GUARDED_BY(mu_);

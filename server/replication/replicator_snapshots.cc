@@ -96,10 +96,10 @@ void Replicator::StartTransfers() {
       // Go-backs come first, since pushes to their partitions may wait for them.
       goes_back = TakeGoBack();
       if (!goes_back.has_value()) {
-        if (snapshot_queue_.empty() || snapshot_in_transfer_) return;
+        if (snapshot_queue_.empty() || (sends_snapshot_ && is_limited_)) return;
         partition = snapshot_queue_.front();
         snapshot_queue_.pop_front();
-        snapshot_in_transfer_ = true;
+        sends_snapshot_ = true;
       }
       ++transfers_;
     }
@@ -115,7 +115,7 @@ void Replicator::StartTransfers() {
     const std::shared_ptr<Replica> replica = owner_.FindReplica(partition);
     if (replica != nullptr && StartInstall(replica)) continue;
     MutexLock lock(mu_);
-    snapshot_in_transfer_ = false;
+    sends_snapshot_ = false;
     --transfers_;
   }
 }
@@ -165,8 +165,15 @@ bool Replicator::StartInstall(const std::shared_ptr<Replica>& replica) {
 void Replicator::SendNextPiece(const std::shared_ptr<Install>& install) {
   install->NextPiece(options_.snapshot_piece_bytes);
   install->first_try = clock_.Now();
+  const bool is_last = install->is_last;
   SendPiece(install);
-  install->ReadAhead(options_.snapshot_piece_bytes);
+  if (!is_last) return install->ReadAhead(options_.snapshot_piece_bytes);
+  // The follower may take long to load and write the whole snapshot.
+  {
+    MutexLock lock(mu_);
+    sends_snapshot_ = false;
+  }
+  StartTransfers();
 }
 
 void Replicator::SendPiece(const std::shared_ptr<Install>& install) {
@@ -209,8 +216,8 @@ void Replicator::OnPiece(const std::shared_ptr<Install>& install, const absl::St
       static_cast<double>(sent) / Seconds(now - install->started_at));
   const double rest = std::max(
       0.0, static_cast<double>(install->snapshot.approximate_bytes()) - static_cast<double>(sent));
-  const auto left = std::chrono::duration_cast<MonotonicDuration>(
-      std::chrono::duration<double>(std::min(rest / bytes_per_s, kLongestTransferS)));
+  const auto left = std::chrono::duration_cast<MonotonicDuration>(std::chrono::duration<double>(
+      rest == 0 ? 0 : std::min(rest / bytes_per_s, kLongestTransferS)));
   // Then a follower with a log writes the whole snapshot before it answers; that takes about as
   // long again if its disk is no faster than the transfer.
   const auto written =
@@ -293,7 +300,7 @@ void Replicator::EndInstall(const std::shared_ptr<Install>& install, const absl:
   const std::shared_ptr<Replica>& replica = install->attempt.replica;
   {
     MutexLock lock(mu_);
-    snapshot_in_transfer_ = false;
+    if (!install->is_last) sends_snapshot_ = false;
     --transfers_;
     if (closed_) return;
   }

@@ -29,11 +29,11 @@ double ProcessorPressure::Share() {
   MutexLock lock(mu_);
   if (read_at_.has_value() && now - *read_at_ < kInterval) return share_;
   const std::optional<int64_t> waited = ReadWaited(file_);
-  share_ = waited.has_value() && read_at_.has_value()
-               ? 1e-6 * static_cast<double>(*waited - waited_us_) / Seconds(now - *read_at_)
+  share_ = waited.has_value() && waited_us_.has_value()
+               ? 1e-6 * static_cast<double>(*waited - *waited_us_) / Seconds(now - *read_at_)
                : 0;
   read_at_ = now;
-  waited_us_ = waited.value_or(0);
+  waited_us_ = waited;
   return share_;
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "client_lib/base/clock.h"
 #include "client_lib/base/mutex.h"
@@ -19,8 +20,8 @@ class ProcessorPressure {
   explicit ProcessorPressure(const Clock& clock, std::string file = "/proc/pressure/cpu")
       : clock_(clock), file_(std::move(file)) {}
 
-  // The share of the last kInterval or more in which a thread of any process waited for a
-  // processor. 0 at first, and if the kernel does not tell.
+  // The share of the time since the last reading, kInterval or more ago, in which a thread of any
+  // process waited for a processor. 0 at first, and if the kernel does not report it.
   double Share();
 
  private:
@@ -31,8 +32,8 @@ class ProcessorPressure {
 
   Mutex mu_;
   std::optional<MonotonicTime> read_at_ PAWL_GUARDED_BY(mu_);
-  // The time waited since the machine started.
-  int64_t waited_us_ PAWL_GUARDED_BY(mu_) = 0;
+  // The time waited since the machine started, if it is known.
+  std::optional<int64_t> waited_us_ PAWL_GUARDED_BY(mu_);
   double share_ PAWL_GUARDED_BY(mu_) = 0;
 };
 

@@ -40,6 +40,9 @@ TEST_F(ProcessorPressureTest, KernelWithoutThisInformationMeansNoPressure) {
     EXPECT_EQ(pressure_.Share(), 0) << text;
     EXPECT_EQ(absent.Share(), 0);
   }
+  Write("some total=1000000");
+  clock_.Advance(milliseconds(200));
+  EXPECT_EQ(pressure_.Share(), 0) << "the first reading after a failed one";
 }
 
 }  // namespace

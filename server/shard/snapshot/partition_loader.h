@@ -32,8 +32,6 @@ class PartitionLoader {
   ~PartitionLoader();
 
   absl::Status Append(absl::string_view bytes);
-  // The error of an earlier call.
-  const absl::Status& status() const { return status_; }
   // Returns the partition after all bytes were appended. Call it once.
   absl::StatusOr<Partition> Finish();
 
