@@ -4,8 +4,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "client_lib/base/compiler.h"
 #include "client_lib/base/half.h"
-#include "client_lib/base/vector_targets.h"
 
 namespace pawl {
 namespace {

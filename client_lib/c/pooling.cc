@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
-#include "client_lib/base/prefetch.h"
+#include "client_lib/base/compiler.h"
 #include "client_lib/c/error.h"
 #include "client_lib/c/pawl.h"
 

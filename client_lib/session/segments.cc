@@ -5,10 +5,10 @@
 #include <numeric>
 #include <utility>
 
+#include "client_lib/base/compiler.h"
 #include "client_lib/base/elements.h"
 #include "client_lib/base/limits.h"
 #include "client_lib/base/partitioner.h"
-#include "client_lib/base/prefetch.h"
 
 namespace pawl {
 namespace {

@@ -10,7 +10,7 @@
 #if defined(__CUDACC__)
 #define PAWL_FORMULA __host__ __device__ inline
 #else
-#include "client_lib/base/vector_targets.h"
+#include "client_lib/base/compiler.h"
 #define PAWL_FORMULA PAWL_ALWAYS_INLINE
 #endif
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
-#include "client_lib/base/prefetch.h"
+#include "client_lib/base/compiler.h"
 #include "server/optimizer/gradient_pass.h"
 #include "server/optimizer/update_formula.h"
 

@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "client_lib/base/prefetch.h"
+#include "client_lib/base/compiler.h"
 
 namespace pawl {
 

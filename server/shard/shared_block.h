@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <utility>
 
-#include "client_lib/base/prefetch.h"
+#include "client_lib/base/compiler.h"
 
 namespace pawl {
 

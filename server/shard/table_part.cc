@@ -4,8 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "client_lib/base/compiler.h"
 #include "client_lib/base/crc32c.h"
-#include "client_lib/base/prefetch.h"
 
 namespace pawl {
 namespace {

@@ -6,7 +6,7 @@ Usage: check_tree.py [ROOT]     (default: the workspace that contains this file)
 1. Dependencies point one way: LAYERS, NOT_KNOWN.
 2. Only main files read flags: FLAG_READERS. Production code uses no test library and no fake.
 3. Header guards spell the path. No file names a path of one machine. Only PLAINTEXT_FILES make
-   credentials without TLS. Prefetches go through client_lib/base/prefetch.h.
+   credentials without TLS. Prefetches go through client_lib/base/compiler.h.
 4. A folder holds at most MAX_SOURCES source files, a BUILD file at most MAX_BUILD_LINES lines, and
    a line of documents, messages, Python and BUILD files at most MAX_COLUMNS columns.
 5. The wording avoids BAD_PHRASES.
@@ -109,7 +109,7 @@ PLAINTEXT_FILES = ("client_lib/security/security.cc", "scheduler/store/etcd_clie
 
 # GCC removes calls of functions that only call this.
 BUILTIN_PREFETCH = re.compile(r"\b__builtin_prefetch\(")
-PREFETCH_HEADER = "client_lib/base/prefetch.h"
+PREFETCH_HEADER = "client_lib/base/compiler.h"
 
 MAX_SOURCES = 25
 COUNTED_SOURCES = (".h", ".cc", ".cu", ".py", ".proto")

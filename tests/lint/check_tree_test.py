@@ -119,7 +119,7 @@ class CheckTreeTest(unittest.TestCase):
 
     def test_only_one_header_prefetches(self):
         code = "__builtin_prefetch(row);\n"
-        self.assert_broken({"server/a.cc": code}, "server/a.cc:1:", "prefetch.h")
+        self.assert_broken({"server/a.cc": code}, "server/a.cc:1:", "compiler.h")
         self.assert_clean({"tests/a.cc": code})
 
     def test_only_tests_use_test_libraries(self):

@@ -40,8 +40,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "client_lib/base/compiler.h"
 #include "client_lib/base/status_macros.h"
-#include "client_lib/base/vector_targets.h"
 #include "nlohmann/json.hpp"
 #include "tests/perf/matrix_products.h"
 

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "client_lib/base/vector_targets.h"
+#include "client_lib/base/compiler.h"
 
 // Vectors never cross the boundary of a function that is not inlined.
 #pragma GCC diagnostic ignored "-Wpsabi"

@@ -6,8 +6,8 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
+#include "client_lib/base/compiler.h"
 #include "client_lib/base/partitioner.h"
-#include "client_lib/base/prefetch.h"
 #include "client_lib/base/status_macros.h"
 
 namespace pawl {

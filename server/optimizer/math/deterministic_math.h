@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "client_lib/base/vector_targets.h"
+#include "client_lib/base/compiler.h"
 
 namespace pawl {
 
@@ -39,7 +39,7 @@ double InverseNormal(double p);
 inline constexpr size_t kInverseNormals = 64;
 
 // z[i] = InverseNormal(p[i]) for all i, with the same bits. To be compiled into a function with
-// vector instructions (vector_targets.h). REQUIRES: p and z do not overlap.
+// vector instructions (compiler.h). REQUIRES: p and z do not overlap.
 PAWL_ALWAYS_INLINE void InverseNormals(const double* p, double* z);
 
 // The part of InverseNormal for |q| <= 0.425, where q = p - 0.5; it has no branch.

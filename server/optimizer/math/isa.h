@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "client_lib/base/vector_targets.h"
+#include "client_lib/base/compiler.h"
 
 // States that the iterations of the loop are independent, whatever the pointers look like.
 #if defined(__clang__)
