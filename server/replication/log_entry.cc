@@ -18,7 +18,7 @@ enum ReplicateField : uint32_t { kHeader = 1, kEntries = 2, kAsksPosition = 3 };
 enum InstallField : uint32_t { kData = 5 };
 
 // The most bytes of an InstallSnapshotRequest without its data.
-constexpr size_t kMaxOtherBytes = 4096;
+constexpr size_t kMaxOtherBytes = size_t{64} << 10;
 // The most bytes of an entry's tags, lengths and numbers.
 constexpr size_t kMaxOwnBytes = 64;
 // More than an EndStepRequest of one partition takes in memory.
