@@ -99,6 +99,8 @@ class PosixWritableFile final : public WritableFile {
     return broken_;
   }
 
+  void DropCached() override { posix_fadvise(fd_.get(), 0, 0, POSIX_FADV_DONTNEED); }
+
   absl::Status Truncate(uint64_t size) override {
     PAWL_RETURN_IF_ERROR(broken_);
     if (RetryInterrupted([&] { return ftruncate(fd_.get(), static_cast<off_t>(size)); }) != 0) {

@@ -38,6 +38,9 @@ class WritableFile {
   // Makes what was appended survive power loss. After an error the file is unusable: unsynced data
   // may be lost although it can still be read, so every later Append, Sync and Truncate fails too.
   virtual absl::Status Sync() = 0;
+  // Gives back the memory in which the system caches what is synced, for a file that is hardly ever
+  // read. A hint.
+  virtual void DropCached() {}
   // Truncates the file to `size` bytes. REQUIRES: size <= size().
   virtual absl::Status Truncate(uint64_t size) = 0;
   virtual absl::Status Close() = 0;

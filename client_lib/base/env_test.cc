@@ -1,6 +1,12 @@
 #include "client_lib/base/env.h"
 
+#include <linux/magic.h>
+#include <sys/mman.h>
+#include <sys/vfs.h>
+
+#include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <string>
 #include <vector>
 
@@ -58,6 +64,32 @@ TEST_F(EnvTest, AppendContinuesAfterTruncate) {
   EXPECT_EQ(again->size(), 5u);
   ASSERT_TRUE(again->Append("y").ok());
   EXPECT_EQ(Read(Path("f")), "0123xy");
+}
+
+TEST_F(EnvTest, SyncedFileLeavesTheCacheAndKeepsItsContents) {
+  struct statfs system = {};
+  ASSERT_EQ(statfs(folder_.c_str(), &system), 0);
+  if (system.f_type == TMPFS_MAGIC) GTEST_SKIP() << "tmpfs has nothing but its cache";
+  constexpr size_t kPage = 4096, kPages = 256;
+  const std::string contents(kPages * kPage, 'x');
+  auto file = env_.Create(Path("f"));
+  ASSERT_TRUE(file.ok()) << file.status();
+  ASSERT_TRUE((*file)->Append(contents).ok());
+  const auto cached = [&] {
+    std::FILE* const stream = std::fopen(Path("f").c_str(), "r");
+    void* const mapped =
+        mmap(nullptr, contents.size(), PROT_READ, MAP_SHARED, fileno(stream), /*offset=*/0);
+    std::vector<unsigned char> pages(kPages);
+    EXPECT_EQ(mincore(mapped, contents.size(), pages.data()), 0);
+    munmap(mapped, contents.size());
+    std::fclose(stream);
+    return std::count_if(pages.begin(), pages.end(), [](unsigned char page) { return page & 1; });
+  };
+  EXPECT_EQ(cached(), kPages);
+  ASSERT_TRUE((*file)->Sync().ok());
+  (*file)->DropCached();
+  EXPECT_EQ(cached(), 0);
+  EXPECT_EQ(Read(Path("f")), contents);
 }
 
 TEST_F(EnvTest, ReadStopsAtTheEndOfTheFile) {

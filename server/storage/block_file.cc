@@ -119,6 +119,7 @@ absl::StatusOr<BlockFileInfo> BlockFileWriter::Finish() {
   const WritableFile::Fragment fragment(footer.data(), footer.size());
   PAWL_RETURN_IF_ERROR(file_->Append(absl::MakeConstSpan(&fragment, 1)));
   PAWL_RETURN_IF_ERROR(file_->Sync());
+  file_->DropCached();
   info.file_bytes = file_->size();
   PAWL_RETURN_IF_ERROR(file_->Close());
   return info;
@@ -138,6 +139,7 @@ absl::Status BlockFileWriter::WriteBlock(absl::string_view payload) {
   payload_bytes_ += payload.size();
   if (file_->size() - synced_bytes_ >= kSyncEveryBytes) {
     PAWL_RETURN_IF_ERROR(file_->Sync());
+    file_->DropCached();
     synced_bytes_ = file_->size();
   }
   return absl::OkStatus();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -42,8 +43,13 @@ absl::Status LogWriter::WriteGroup(absl::Span<QueuedRecord> records) {
   if (PAWL_FAILPOINT("log.write")) return absl::DataLossError("failpoint log.write");
   const bool has_reset = std::any_of(records.begin(), records.end(),
                                      [](const QueuedRecord& record) { return record.IsReset(); });
-  const bool is_full = ended_ || file_->size() >= options_.segment_bytes;
-  PAWL_RETURN_IF_ERROR(is_full || has_reset ? WriteSegment(records) : WriteRecords(records));
+  if (ended_ || has_reset || (options_.sync && IsFull())) {
+    PAWL_RETURN_IF_ERROR(WriteSegment(records));
+  } else {
+    // The new segment is synced, but not the records.
+    if (IsFull()) PAWL_RETURN_IF_ERROR(WriteSegment({}));
+    PAWL_RETURN_IF_ERROR(WriteRecords(records));
+  }
   PAWL_FAILPOINT("log.synced");
   for (const QueuedRecord& record : records) {
     if (record.IsReset() && record.index == 0) {
@@ -53,6 +59,21 @@ absl::Status LogWriter::WriteGroup(absl::Span<QueuedRecord> records) {
     }
   }
   return absl::OkStatus();
+}
+
+bool LogWriter::IsFull() {
+  const uint64_t bytes = file_->size();
+  if (bytes < options_.segment_bytes) return false;
+  if (options_.sync || bytes >= 2 * options_.segment_bytes) return true;
+  if (!background_sync_.valid()) {
+    const std::string path = JoinPath(options_.log_folder, SegmentFileName(segment_));
+    background_sync_ = std::async(std::launch::async, [&env = env_, path] {
+      const auto file = env.OpenForAppend(path);
+      // Without a descriptor the sync of file_ does it all.
+      return file.ok() ? (*file)->Sync() : absl::OkStatus();
+    });
+  }
+  return background_sync_.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
 }
 
 uint64_t LogWriter::Encode(absl::Span<QueuedRecord> records, uint64_t segment, uint64_t offset,
@@ -136,16 +157,23 @@ absl::Status LogWriter::Append(absl::Span<const WritableFile::Fragment> fragment
   return status;
 }
 
-absl::Status LogWriter::WriteSegment(absl::Span<QueuedRecord> records) {
+absl::Status LogWriter::SyncOpenSegment() {
+  if (background_sync_.valid()) PAWL_RETURN_IF_ERROR(background_sync_.get());
   // With options_.sync everything settled is already synced.
-  if (!options_.sync && file_ != nullptr) {
-    if (absl::Status status = file_->Sync(); !status.ok()) {
+  return options_.sync ? absl::OkStatus() : file_->Sync();
+}
+
+absl::Status LogWriter::WriteSegment(absl::Span<QueuedRecord> records) {
+  if (file_ != nullptr) {
+    absl::Status status = SyncOpenSegment();
+    if (!status.ok()) {
       // Another sync of the file would prove nothing. Its records can still be read; if a power
       // loss takes them, recovery finds that previous_bytes are missing.
       file_ = nullptr;
       ended_ = true;
       return status;
     }
+    file_->DropCached();
   }
   // Every try gets a new number, so files that failed tries have left do not matter.
   const uint64_t segment = next_segment_++;

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
@@ -52,7 +53,7 @@ class LogWriter {
     // FSYNC: every group is synced before it is settled. Otherwise (LOG) only the first group of a
     // segment.
     bool sync = true;
-    // A segment that has reached this size gets a successor.
+    // A segment that has reached this size gets a successor; in LOG mode a little later.
     uint64_t segment_bytes = 64u << 20;
   };
   // Where an earlier incarnation of the log ended.
@@ -77,8 +78,13 @@ class LogWriter {
   LogPosition settled() const { return {segment_, settled_}; }
 
  private:
+  // Whether file_ gets a successor. In LOG mode a full segment is first synced in the background,
+  // because all of it may have to go to the disk, and groups are appended meanwhile.
+  bool IsFull();
   // Appends to the open segment.
   absl::Status WriteRecords(absl::Span<QueuedRecord> records);
+  // Makes what was written to file_ durable, after the sync in the background.
+  absl::Status SyncOpenSegment();
   // Writes a new segment, which exists with all records or not at all. So records that an earlier
   // segment's end may hold, and that the new header declares void there, are never missing.
   absl::Status WriteSegment(absl::Span<QueuedRecord> records);
@@ -98,6 +104,8 @@ class LogWriter {
   absl::btree_map<uint32_t, uint64_t> reached_;
   // The file of segment_; null if that is durable and of an earlier incarnation.
   std::unique_ptr<WritableFile> file_;
+  // The sync of file_ that IsFull has started. Its destructor waits.
+  std::future<absl::Status> background_sync_;
   // Nothing more is appended to file_.
   bool ended_ = true;
   bool marked_ = true;

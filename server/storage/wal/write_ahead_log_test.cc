@@ -291,6 +291,51 @@ TEST_F(WriteAheadLogTest, UnneededSegmentsAreDeletedOldestFirst) {
   EXPECT_EQ(server_->partitions(), expected);
 }
 
+TEST_F(WriteAheadLogTest, FullSegmentOfLogModeIsSyncedWhileRecordsAreWritten) {
+  WriteAheadLogOptions options = StorageHarness::QuickOptions();
+  options.sync = false;
+  options.segment_bytes = 4000;
+  Restart(options);
+  const auto append = [&](std::chrono::milliseconds timeout = std::chrono::seconds(20)) {
+    EXPECT_TRUE(server_->Append(1, std::string(400, 'x')));
+    return server_->WaitDurable(1, /*give_up=*/false, timeout);
+  };
+  ASSERT_TRUE(append());
+  env_.HoldSyncs();
+  // To less than twice the size of a segment, whose header and marks take some bytes too.
+  for (int i = 0; i < 15; ++i) ASSERT_TRUE(append()) << i;
+  EXPECT_EQ(server_->log().figures().segments, 1u);
+  bool was_durable = true;
+  for (int i = 0; i < 5 && was_durable; ++i) was_durable = append(std::chrono::milliseconds(50));
+  EXPECT_FALSE(was_durable) << "a segment grows without a bound";
+  env_.ReleaseSyncs();
+  EXPECT_TRUE(append());
+  EXPECT_EQ(server_->log().figures().segments, 2u);
+  const auto expected = server_->partitions();
+  Restart(options);
+  EXPECT_EQ(server_->partitions(), expected);
+}
+
+TEST_F(WriteAheadLogTest, RecordsAfterAFailedBackgroundSyncGoToANewSegment) {
+  WriteAheadLogOptions options = StorageHarness::QuickOptions();
+  options.sync = false;
+  options.segment_bytes = 1000;
+  Restart(options);
+  ASSERT_TRUE(server_->Append(1, std::string(1000, 'x')));
+  ASSERT_TRUE(server_->WaitDurable(1));
+  env_.FailSyncs(1);
+  const uint64_t failures = server_->log().figures().failures;
+  EXPECT_TRUE(Eventually([&] {
+    EXPECT_TRUE(server_->Append(1, "y"));
+    EXPECT_TRUE(server_->WaitDurable(1));
+    return server_->log().figures().segments == 2;
+  }));
+  EXPECT_EQ(server_->log().figures().failures, failures + 1);
+  const auto expected = server_->partitions();
+  Restart(options);
+  EXPECT_EQ(server_->partitions(), expected);
+}
+
 TEST_F(WriteAheadLogTest, EndedSegmentGetsASuccessorWithoutAppends) {
   Restart();
   ASSERT_TRUE(server_->Append(1, "x"));
