@@ -99,8 +99,6 @@ class PosixWritableFile final : public WritableFile {
     return broken_;
   }
 
-  void DropCached() override { posix_fadvise(fd_.get(), 0, 0, POSIX_FADV_DONTNEED); }
-
   absl::Status Truncate(uint64_t size) override {
     PAWL_RETURN_IF_ERROR(broken_);
     if (RetryInterrupted([&] { return ftruncate(fd_.get(), static_cast<off_t>(size)); }) != 0) {
@@ -232,6 +230,11 @@ class PosixEnv final : public Env {
     if (RetryInterrupted([&] { return fsync(fd.get()); }) != 0)
       return FileError("sync", folder, errno);
     return absl::OkStatus();
+  }
+
+  void DropCached(const std::string& path) override {
+    const Descriptor fd(RetryInterrupted([&] { return open(path.c_str(), O_RDONLY | O_CLOEXEC); }));
+    if (fd.get() >= 0) posix_fadvise(fd.get(), /*offset=*/0, /*len=*/0, POSIX_FADV_DONTNEED);
   }
 
   absl::StatusOr<uint64_t> FileSize(const std::string& path) override {

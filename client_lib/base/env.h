@@ -38,9 +38,6 @@ class WritableFile {
   // Makes what was appended survive power loss. After an error the file is unusable: unsynced data
   // may be lost although it can still be read, so every later Append, Sync and Truncate fails too.
   virtual absl::Status Sync() = 0;
-  // Gives back the memory in which the system caches what is synced, for a file that is hardly ever
-  // read. A hint.
-  virtual void DropCached() {}
   // Truncates the file to `size` bytes. REQUIRES: size <= size().
   virtual absl::Status Truncate(uint64_t size) = 0;
   virtual absl::Status Close() = 0;
@@ -99,6 +96,9 @@ class Env {
   virtual absl::Status SyncFolder(const std::string& folder) = 0;
   // NOT_FOUND if the file does not exist.
   virtual absl::StatusOr<uint64_t> FileSize(const std::string& path) = 0;
+  // Drops the file's synced bytes from the system's cache: the next read is one of the disk, and
+  // the memory is free for others. A hint, which some file systems ignore.
+  virtual void DropCached(const std::string& path) = 0;
   // Prevents all other processes, and other callers in this one, from locking the folder.
   // UNAVAILABLE, with advice, if it is locked.
   virtual absl::StatusOr<std::unique_ptr<FolderLock>> LockFolder(const std::string& folder) = 0;

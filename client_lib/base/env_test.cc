@@ -87,7 +87,7 @@ TEST_F(EnvTest, SyncedFileLeavesTheCacheAndKeepsItsContents) {
   };
   EXPECT_EQ(cached(), kPages);
   ASSERT_TRUE((*file)->Sync().ok());
-  (*file)->DropCached();
+  env_.DropCached(Path("f"));
   EXPECT_EQ(cached(), 0);
   EXPECT_EQ(Read(Path("f")), contents);
 }

@@ -73,7 +73,7 @@ void CheckpointScrubber::ScrubOne(const CheckpointId& id) {
   const std::string name = CheckpointStore::NameOf(id.job_name, id.step, id.is_final);
   const std::string path = store_.ManifestPath(name);
   absl::StatusOr<CheckpointManifest> manifest;
-  const absl::Status status = Check(env_.FileSize(path).value_or(0), [&] {
+  const absl::Status status = Check(path, env_.FileSize(path).value_or(0), [&] {
     manifest = store_.ReadManifest(name);
     return manifest.status();
   });
@@ -83,26 +83,33 @@ void CheckpointScrubber::ScrubOne(const CheckpointId& id) {
   if (!status.ok()) return NoteError(status);
   for (const CheckpointPart& part : manifest->parts()) {
     if (!AwaitPermission() || damaged_.size() >= kMaxDamagedFiles) return;
-    const absl::Status read = Check(part.bytes(), [&] {
+    const std::string part_path = store_.PartPath(*manifest, part.partition());
+    const absl::Status read = Check(part_path, part.bytes(), [&] {
       return store_.VerifyPart(*manifest, part, [this] { return !IsStopping(); });
     });
     if (absl::IsDataLoss(read)) {
       // Checked last: a deleted or revoked checkpoint loses its manifest first.
       if (!IsStillNamed(name, part)) return;
-      Report(id, store_.PartPath(*manifest, part.partition()), read);
+      Report(id, part_path, read);
     } else if (!read.ok()) {
       NoteError(read);
     }
   }
 }
 
-absl::Status CheckpointScrubber::Check(uint64_t bytes, absl::FunctionRef<absl::Status()> read) {
-  unthrottled_bytes_ += bytes;
-  absl::Status status = read();
+absl::Status CheckpointScrubber::Check(const std::string& path, uint64_t bytes,
+                                       absl::FunctionRef<absl::Status()> read) {
+  const auto read_disk = [&] {
+    unthrottled_bytes_ += bytes;
+    env_.DropCached(path);
+    absl::Status status = read();
+    env_.DropCached(path);
+    return status;
+  };
+  absl::Status status = read_disk();
   if (!absl::IsDataLoss(status)) return status;
   if (!AwaitPermission()) return absl::CancelledError("the scrubber is stopping");
-  unthrottled_bytes_ += bytes;
-  return read();
+  return read_disk();
 }
 
 bool CheckpointScrubber::IsStillNamed(const std::string& name, const CheckpointPart& part) const {

@@ -64,8 +64,10 @@ class CheckpointScrubber {
   void Run();
   void Pass();
   void ScrubOne(const CheckpointId& id);
-  // Runs `read`, which reads `bytes` bytes, and a second time if it finds damage.
-  absl::Status Check(uint64_t bytes, absl::FunctionRef<absl::Status()> read);
+  // Runs `read`, which reads `bytes` bytes of the file from the disk, and a second time if it finds
+  // damage. They do not stay in the system's cache.
+  absl::Status Check(const std::string& path, uint64_t bytes,
+                     absl::FunctionRef<absl::Status()> read);
   void Report(const CheckpointId& id, const std::string& path, const absl::Status& damage);
   // Whether the part still belongs to a complete checkpoint.
   bool IsStillNamed(const std::string& name, const CheckpointPart& part) const;

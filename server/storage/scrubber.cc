@@ -29,12 +29,19 @@ bool Scrubber::Sleep(std::chrono::nanoseconds duration) {
   return !stopping_;
 }
 
-absl::Status Scrubber::Check(uint64_t bytes, const std::function<absl::Status()>& check) {
+absl::Status Scrubber::Check(const std::string& path, uint64_t bytes,
+                             const std::function<absl::Status()>& check) {
   const std::chrono::duration<double> pause(static_cast<double>(bytes) /
                                             static_cast<double>(options_.bytes_per_s));
-  absl::Status status = check();
+  const auto check_disk = [&] {
+    snapshots_.env().DropCached(path);
+    absl::Status result = check();
+    snapshots_.env().DropCached(path);
+    return result;
+  };
+  absl::Status status = check_disk();
   // Read again: the file may have been replaced while it was read.
-  if (absl::IsDataLoss(status)) status = check();
+  if (absl::IsDataLoss(status)) status = check_disk();
   Sleep(std::chrono::duration_cast<std::chrono::nanoseconds>(pause));
   return absl::IsDataLoss(status) ? status : absl::OkStatus();
 }
@@ -46,12 +53,13 @@ void Scrubber::Run() {
     for (const SnapshotStore::Snapshot& snapshot : snapshots_.List()) {
       const absl::StatusOr<uint64_t> bytes = env.FileSize(snapshot.path);
       const absl::Status status =
-          Check(bytes.value_or(0), [&] { return snapshots_.Verify(snapshot); });
+          Check(snapshot.path, bytes.value_or(0), [&] { return snapshots_.Verify(snapshot); });
       if (!status.ok()) events_.snapshot_damaged(snapshot, status);
       if (!Sleep(std::chrono::nanoseconds::zero())) return;
     }
     for (const SegmentUse& use : log_.Segments()) {
-      const absl::Status status = Check(use.bytes, [&] {
+      const std::string path = JoinPath(options_.log_folder, SegmentFileName(use.segment));
+      const absl::Status status = Check(path, use.bytes, [&] {
         return VerifyClosedSegment(env, options_.log_folder, job_id, use.segment, use.bytes);
       });
       if (!status.ok()) events_.segment_damaged(use.segment, status);

@@ -45,7 +45,9 @@ class Scrubber {
  private:
   void Run();
   // Runs `check`, twice if it fails, and then pauses for `bytes`. OK unless the file is damaged.
-  absl::Status Check(uint64_t bytes, const std::function<absl::Status()>& check);
+  // The file is read from the disk, and does not stay in the system's cache.
+  absl::Status Check(const std::string& path, uint64_t bytes,
+                     const std::function<absl::Status()>& check);
   // False: the scrubber is stopping.
   bool Sleep(std::chrono::nanoseconds duration);
 

@@ -263,10 +263,8 @@ class RottingFilesTest : public ServerLogTest {
     std::sort(names.begin(), names.end());
     if (names.size() < 2 || absl::EndsWith(names[0], ".tmp")) return;
     const std::string path = JoinPath(folder, names[0]);
-    if (!env_.FileSize(path).ok()) return;
-    std::string contents = env_.Contents(path);
-    contents[contents.size() / 2] ^= 1;
-    env_.SetContents(path, contents);
+    // The system's cache has a good copy.
+    env_.Rot(path, env_.FileSize(path).value_or(0) / 2);
   }
 };
 

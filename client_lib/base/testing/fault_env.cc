@@ -288,6 +288,24 @@ void FaultEnv::SetContents(const std::string& path, const std::string& contents)
   names_[path] = durable_names_[path] = Entry{file};
 }
 
+bool FaultEnv::Rot(const std::string& path, uint64_t offset) {
+  MutexLock lock(mu_);
+  const absl::StatusOr<std::shared_ptr<File>> file = Find(path);
+  if (!file.ok() || *file == nullptr || offset >= (*file)->durable.size()) return false;
+  (*file)->durable[offset] ^= 1;
+  return true;
+}
+
+void FaultEnv::DropCached(const std::string& path) {
+  MutexLock lock(mu_);
+  const absl::StatusOr<std::shared_ptr<File>> found = Find(path);
+  if (!found.ok()) return;
+  File& file = **found;
+  const bool is_synced = !file.sync_failed && file.agrees == file.durable.size() &&
+                         file.agrees == file.contents.size();
+  if (is_synced) file.contents = file.durable;
+}
+
 uint64_t FaultEnv::syncs() const {
   MutexLock lock(mu_);
   return syncs_;

@@ -69,6 +69,9 @@ class FaultEnv final : public Env {
   // Sets the durable content of the file.
   void SetContents(const std::string& path, const std::string& contents);
   uint64_t syncs() const;
+  // Flips a bit of the byte at `offset` on the disk. Reads show it once DropCached was called.
+  // False: no synced byte is there.
+  bool Rot(const std::string& path, uint64_t offset);
 
   // --- Env. Only "/" exists at first; MakeFolder makes further folders.
   absl::StatusOr<std::unique_ptr<WritableFile>> Create(const std::string& path) override;
@@ -81,6 +84,7 @@ class FaultEnv final : public Env {
   absl::StatusOr<std::vector<std::string>> List(const std::string& folder) override;
   absl::Status SyncFolder(const std::string& folder) override;
   absl::StatusOr<uint64_t> FileSize(const std::string& path) override;
+  void DropCached(const std::string& path) override;
   absl::StatusOr<std::unique_ptr<FolderLock>> LockFolder(const std::string& folder) override;
 
  private:

@@ -41,6 +41,7 @@ class ForwardingEnv : public Env {
   absl::StatusOr<uint64_t> FileSize(const std::string& path) override {
     return env_.FileSize(path);
   }
+  void DropCached(const std::string& path) override { env_.DropCached(path); }
   absl::StatusOr<std::unique_ptr<FolderLock>> LockFolder(const std::string& folder) override {
     return env_.LockFolder(folder);
   }

@@ -173,7 +173,7 @@ absl::Status LogWriter::WriteSegment(absl::Span<QueuedRecord> records) {
       ended_ = true;
       return status;
     }
-    file_->DropCached();
+    env_.DropCached(JoinPath(options_.log_folder, SegmentFileName(segment_)));
   }
   // Every try gets a new number, so files that failed tries have left do not matter.
   const uint64_t segment = next_segment_++;

@@ -81,7 +81,6 @@ class FakeServers {
   }
 
   void EndStep(uint32_t rank, uint64_t step, Callback done) {
-    std::vector<std::pair<Callback, absl::Status>> answers;
     absl::Status broken;
     {
       MutexLock lock(mu_);
@@ -94,22 +93,12 @@ class FakeServers {
       MutexLock lock(mu_);
       if (hold_ends_) {
         held_ends_.emplace_back([this, rank, step, done = std::move(done)]() mutable {
-          EndStep(rank, step, std::move(done));
+          ProcessEnd(rank, step, std::move(done));
         });
         return;
       }
     }
-    {
-      MutexLock lock(mu_);
-      EXPECT_EQ(clocks_[rank], step);
-      clocks_[rank] = step + 1;
-      if (mode_ == SYNC && *std::min_element(clocks_.begin(), clocks_.end()) == step + 1) {
-        Apply(step, 1.0f / static_cast<float>(clocks_.size()));
-      }
-      AnswerPulls(answers);
-    }
-    done(absl::OkStatus());
-    for (auto& [d, status] : answers) d(status);
+    ProcessEnd(rank, step, std::move(done));
   }
 
   // Runs `action` in the rank's push of this step.
@@ -123,13 +112,18 @@ class FakeServers {
     hold_ends_ = true;
   }
   void ReleaseEnds() {
-    std::vector<absl::AnyInvocable<void()>> held;
-    {
-      MutexLock lock(mu_);
-      hold_ends_ = false;
-      held.swap(held_ends_);
+    while (true) {
+      absl::AnyInvocable<void()> end;
+      {
+        MutexLock lock(mu_);
+        // An end that arrives meanwhile comes after those that were held before it.
+        hold_ends_ = !held_ends_.empty();
+        if (!hold_ends_) return;
+        end = std::move(held_ends_.front());
+        held_ends_.pop_front();
+      }
+      end();
     }
-    for (auto& end : held) end();
   }
   // By step.
   std::map<uint64_t, std::vector<uint64_t>> pushed_keys(uint32_t rank) {
@@ -177,6 +171,21 @@ class FakeServers {
     std::vector<float> values;
     bool is_assigned;
   };
+
+  void ProcessEnd(uint32_t rank, uint64_t step, Callback done) {
+    std::vector<std::pair<Callback, absl::Status>> answers;
+    {
+      MutexLock lock(mu_);
+      EXPECT_EQ(clocks_[rank], step);
+      clocks_[rank] = step + 1;
+      if (mode_ == SYNC && *std::min_element(clocks_.begin(), clocks_.end()) == step + 1) {
+        Apply(step, 1.0f / static_cast<float>(clocks_.size()));
+      }
+      AnswerPulls(answers);
+    }
+    done(absl::OkStatus());
+    for (auto& [d, status] : answers) d(status);
+  }
 
   static std::string TableNames(absl::Span<const PullItem> items) {
     std::string names;
@@ -266,7 +275,7 @@ class FakeServers {
   std::map<uint32_t, std::map<uint64_t, std::vector<uint64_t>>> pushed_keys_ PAWL_GUARDED_BY(mu_);
   std::map<std::pair<uint32_t, uint64_t>, std::function<void()>> at_push_ PAWL_GUARDED_BY(mu_);
   bool hold_ends_ PAWL_GUARDED_BY(mu_) = false;
-  std::vector<absl::AnyInvocable<void()>> held_ends_ PAWL_GUARDED_BY(mu_);
+  std::deque<absl::AnyInvocable<void()>> held_ends_ PAWL_GUARDED_BY(mu_);
 };
 
 class FakeLogicalWorker final : public LogicalWorker {
