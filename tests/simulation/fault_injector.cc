@@ -377,7 +377,13 @@ void FaultInjector::CopyDisk() {
 }
 
 void FaultInjector::LoseSchedulerState() {
-  if (!cluster_.scheduler().PublishedRouting().has_value() || !HasBegun()) return;
+  const std::optional<RoutingTable> routing = cluster_.scheduler().PublishedRouting();
+  if (!routing.has_value() || !HasBegun()) return;
+  // Only the state tells whether the successor of a lost replica has acknowledged anything yet.
+  const bool is_unconfirmed =
+      std::any_of(routing->replicas().begin(), routing->replicas().end(),
+                  [](const PartitionReplicas& replicas) { return replicas.confirm_since() != 0; });
+  if (disk_is_lost_ && is_unconfirmed) return;
   Note("the scheduler is killed, and its state is lost");
   ++state_losses_;
   cluster_.scheduler().LoseState();

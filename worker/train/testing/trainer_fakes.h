@@ -3,6 +3,7 @@
 #define PAWL_WORKER_TRAIN_TESTING_TRAINER_FAKES_H_
 
 #include <algorithm>
+#include <deque>
 #include <fstream>
 #include <functional>
 #include <future>
