@@ -57,6 +57,7 @@ class Torture {
       env_.FailAppends(0);
       env_.FailSyncs(0);
       env_.FailFolderSyncs(0);
+      env_.FailDeletions(0);
       if (Random(4) == 0) {
         env_.KillProcesses();
         continue;
@@ -152,6 +153,7 @@ class Torture {
         case 3:
           if (Random(3) == 0) env_.FailAppends(1);
           if (Random(3) == 0) env_.FailFolderSyncs(1);
+          if (Random(3) == 0) env_.FailDeletions(1);
           break;
         case 4:
           env_.SetCapacity(env_.UsedBytes() + Random(600));

@@ -136,7 +136,10 @@ class Recovery {
     for (const uint64_t segment : found) {
       if (in_chain.contains(segment)) continue;
       void_files_.push_back(PathOf(segment));
-      if (segment > chain_.front().header.segment) continue;
+      // Numbers grow: this one was abandoned when the first or a later one of the chain took its
+      // place.
+      const SegmentHeader& first = chain_.front().header;
+      if (segment > first.previous_segment) continue;
       // Segments are deleted from the front. So this one was abandoned while it was empty, or a
       // later one is missing.
       PAWL_ASSIGN_OR_RETURN(const LogSegment contents,
@@ -144,9 +147,8 @@ class Recovery {
       for (const LogRecord& record : contents.records) {
         if (record.type != RecordType::kData) continue;
         return absl::DataLossError(absl::StrCat(
-            PathOf(chain_.front().header.previous_segment),
-            " is missing: ", PathOf(chain_.front().header.segment), " follows it at offset 0, and ",
-            PathOf(segment), ", an older one, still exists"));
+            PathOf(first.previous_segment), " is missing: ", PathOf(first.segment),
+            " follows it at offset 0, and ", PathOf(segment), ", an older one, still exists"));
       }
     }
     return absl::OkStatus();

@@ -49,6 +49,8 @@ struct SegmentUse {
   // The snapshots of a reset in it could not be deleted or renamed yet: the segment stays until
   // then.
   bool has_pending_resets = false;
+  // Some settled bytes may be nowhere but in the system's cache.
+  bool sync_failed = false;
 
   // A later record resets the partition's log.
   void Reset(uint32_t partition, const LogReset& reset);

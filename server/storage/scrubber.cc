@@ -1,6 +1,7 @@
 #include "server/storage/scrubber.h"
 
 #include <utility>
+#include <vector>
 
 #include "server/storage/wal/log_reader.h"
 
@@ -29,14 +30,14 @@ bool Scrubber::Sleep(std::chrono::nanoseconds duration) {
   return !stopping_;
 }
 
-absl::Status Scrubber::Check(const std::string& path, uint64_t bytes,
+absl::Status Scrubber::Check(const std::string& path, uint64_t bytes, bool is_on_disk,
                              const std::function<absl::Status()>& check) {
   const std::chrono::duration<double> pause(static_cast<double>(bytes) /
                                             static_cast<double>(options_.bytes_per_s));
   const auto check_disk = [&] {
-    snapshots_.env().DropCached(path);
+    if (is_on_disk) snapshots_.env().DropCached(path);
     absl::Status result = check();
-    snapshots_.env().DropCached(path);
+    if (is_on_disk) snapshots_.env().DropCached(path);
     return result;
   };
   absl::Status status = check_disk();
@@ -52,14 +53,17 @@ void Scrubber::Run() {
   do {
     for (const SnapshotStore::Snapshot& snapshot : snapshots_.List()) {
       const absl::StatusOr<uint64_t> bytes = env.FileSize(snapshot.path);
-      const absl::Status status =
-          Check(snapshot.path, bytes.value_or(0), [&] { return snapshots_.Verify(snapshot); });
+      const absl::Status status = Check(snapshot.path, bytes.value_or(0), /*is_on_disk=*/true,
+                                        [&] { return snapshots_.Verify(snapshot); });
       if (!status.ok()) events_.snapshot_damaged(snapshot, status);
       if (!Sleep(std::chrono::nanoseconds::zero())) return;
     }
-    for (const SegmentUse& use : log_.Segments()) {
+    const std::vector<SegmentUse> segments = log_.Segments();
+    for (const SegmentUse& use : segments) {
       const std::string path = JoinPath(options_.log_folder, SegmentFileName(use.segment));
-      const absl::Status status = Check(path, use.bytes, [&] {
+      // The last one is being written.
+      const bool is_on_disk = !use.sync_failed && use.segment != segments.back().segment;
+      const absl::Status status = Check(path, use.bytes, is_on_disk, [&] {
         return VerifyClosedSegment(env, options_.log_folder, job_id, use.segment, use.bytes);
       });
       if (!status.ok()) events_.segment_damaged(use.segment, status);

@@ -44,9 +44,9 @@ class Scrubber {
 
  private:
   void Run();
-  // Runs `check`, twice if it fails, and then pauses for `bytes`. OK unless the file is damaged.
-  // The file is read from the disk, and does not stay in the system's cache.
-  absl::Status Check(const std::string& path, uint64_t bytes,
+  // Runs `check`, twice if it fails, and then pauses for `bytes`. OK unless the file is damaged. A
+  // file that is on the disk is read from there, and does not stay in the system's cache.
+  absl::Status Check(const std::string& path, uint64_t bytes, bool is_on_disk,
                      const std::function<absl::Status()>& check);
   // False: the scrubber is stopping.
   bool Sleep(std::chrono::nanoseconds duration);

@@ -203,6 +203,7 @@ void FaultEnv::KillProcesses() {
 void FaultEnv::LoseUnsynced(File& file) {
   // An unsynced truncation may or may not survive.
   if (file.agrees < file.durable.size() && Random(2) == 0) file.contents = file.durable;
+  file.contents.replace(0, file.agrees, file.durable, 0, file.agrees);
   const uint64_t kept = file.agrees;
   const uint64_t unsynced = file.contents.size() - kept;
   switch (Random(5)) {
@@ -298,12 +299,17 @@ bool FaultEnv::Rot(const std::string& path, uint64_t offset) {
 
 void FaultEnv::DropCached(const std::string& path) {
   MutexLock lock(mu_);
-  const absl::StatusOr<std::shared_ptr<File>> found = Find(path);
-  if (!found.ok()) return;
-  File& file = **found;
-  const bool is_synced = !file.sync_failed && file.agrees == file.durable.size() &&
-                         file.agrees == file.contents.size();
-  if (is_synced) file.contents = file.durable;
+  if (const absl::StatusOr<std::shared_ptr<File>> file = Find(path); file.ok())
+    ReadFromDisk(**file);
+}
+
+void FaultEnv::ReadFromDisk(File& file) {
+  // After a failed sync nothing counts as unsynced, although the disk does not have it.
+  const size_t known = file.sync_failed ? file.contents.size() : file.agrees;
+  const size_t on_disk = std::min(known, file.durable.size());
+  file.contents.replace(0, on_disk, file.durable, 0, on_disk);
+  std::fill(file.contents.begin() + static_cast<ptrdiff_t>(on_disk),
+            file.contents.begin() + static_cast<ptrdiff_t>(known), '\0');
 }
 
 uint64_t FaultEnv::syncs() const {

@@ -126,6 +126,8 @@ class FaultEnv final : public Env {
   void Change(NameChange change) PAWL_REQUIRES(mu_);
   static void ApplyTo(Names& names, const NameChange& change);
   void LoseUnsynced(File& file) PAWL_REQUIRES(mu_);
+  // Replaces what the system would read from the disk after its cache was dropped.
+  static void ReadFromDisk(File& file);
   uint64_t Used() const PAWL_REQUIRES(mu_);
   uint64_t Random(uint64_t below) PAWL_REQUIRES(mu_);
   mutable Mutex mu_;

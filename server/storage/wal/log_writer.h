@@ -45,15 +45,18 @@ struct QueuedRecord {
 //    earlier segments are durable, in LOG mode too.
 // 4. A reset is in the first group of a segment. So what a settled reset does to snapshots never
 //    outlives the reset, and a reset that is readable in a synced folder is durable.
+// 5. A segment is never appended to once a successor may have its final name: that one's header
+//    declares later bytes void.
 class LogWriter {
  public:
   struct Options {
     std::string log_folder;
     uint64_t job_id = 0;
-    // FSYNC: every group is synced before it is settled. Otherwise (LOG) only the first group of a
-    // segment.
+    // FSYNC: every group is synced before it is settled. Otherwise (LOG) the first group of a
+    // segment, and a whole segment before its successor gets its name.
     bool sync = true;
-    // A segment that has reached this size gets a successor; in LOG mode a little later.
+    // A segment that has reached this size gets a successor. In LOG mode it is first synced in the
+    // background, and grows meanwhile to at most twice this size and a group.
     uint64_t segment_bytes = 64u << 20;
   };
   // Where an earlier incarnation of the log ended.
@@ -74,17 +77,25 @@ class LogWriter {
   // for a torn tail. A failure loses nothing. Not synced.
   void MarkSettled();
 
+  // The last segment whose sync failed: some of its settled bytes may be nowhere but in the
+  // system's cache. 0: none.
+  uint64_t failed_sync() const { return failed_sync_; }
+
   // The end of the settled part. Never decreases.
   LogPosition settled() const { return {segment_, settled_}; }
 
  private:
-  // Whether file_ gets a successor. In LOG mode a full segment is first synced in the background,
-  // because all of it may have to go to the disk, and groups are appended meanwhile.
-  bool IsFull();
+  // LOG: syncs file_ in the background. True once that has ended, or if file_ must not grow
+  // further.
+  bool SyncInBackground();
   // Appends to the open segment.
   absl::Status WriteRecords(absl::Span<QueuedRecord> records);
   // Makes what was written to file_ durable, after the sync in the background.
   absl::Status SyncOpenSegment();
+  void EndAfterFailedSync();
+  std::string PathOf(uint64_t segment) const {
+    return JoinPath(options_.log_folder, SegmentFileName(segment));
+  }
   // Writes a new segment, which exists with all records or not at all. So records that an earlier
   // segment's end may hold, and that the new header declares void there, are never missing.
   absl::Status WriteSegment(absl::Span<QueuedRecord> records);
@@ -104,10 +115,14 @@ class LogWriter {
   absl::btree_map<uint32_t, uint64_t> reached_;
   // The file of segment_; null if that is durable and of an earlier incarnation.
   std::unique_ptr<WritableFile> file_;
-  // The sync of file_ that IsFull has started. Its destructor waits.
-  std::future<absl::Status> background_sync_;
+  // Destroying or replacing either waits.
+  std::future<absl::Status> background_sync_;  // of file_
+  std::future<absl::Status> background_drop_;  // of an earlier segment from the system's cache
   // Nothing more is appended to file_.
   bool ended_ = true;
+  // The segment, if any, that a failed try may have left under its final name.
+  std::string abandoned_;
+  uint64_t failed_sync_ = 0;
   bool marked_ = true;
   // Buffers of the last group, reused for their memory: headers and small payloads, and everything
   // in the order of the file.

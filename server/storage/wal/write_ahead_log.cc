@@ -186,6 +186,9 @@ void WriteAheadLog::FollowWriter() {
     segments_.push_back({position.segment, 0, {}, false});
   }
   segments_.back().bytes = position.offset;
+  for (SegmentUse& use : segments_) {
+    if (use.segment == writer_.failed_sync()) use.sync_failed = true;
+  }
 }
 
 std::vector<DurableRecord> WriteAheadLog::Settle(const std::vector<QueuedRecord>& group) {

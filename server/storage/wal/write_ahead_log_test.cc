@@ -336,6 +336,38 @@ TEST_F(WriteAheadLogTest, RecordsAfterAFailedBackgroundSyncGoToANewSegment) {
   EXPECT_EQ(server_->partitions(), expected);
 }
 
+TEST_F(WriteAheadLogTest, SegmentWithALeftOverSuccessorIsNotAppendedTo) {
+  WriteAheadLogOptions options = StorageHarness::QuickOptions();
+  options.sync = false;
+  options.segment_bytes = 1000;
+  Restart(options);
+  const auto append = [&] {
+    ASSERT_TRUE(server_->Append(1, std::string(1000, 'x')));
+    ASSERT_TRUE(server_->WaitDurable(1));
+  };
+  append();
+  // The successor has its name, but its folder cannot be synced, nor can it be deleted.
+  env_.FailFolderSyncs(1);
+  env_.FailDeletions(1);
+  const uint64_t failures = server_->log().figures().failures;
+  ASSERT_TRUE(Eventually([&] {
+    EXPECT_TRUE(server_->Append(1, "y"));
+    EXPECT_TRUE(server_->WaitDurable(1));
+    return server_->log().figures().failures > failures;
+  }));
+  // Another sync in the background does not end.
+  env_.HoldSyncs();
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(server_->Append(1, "z"));
+    EXPECT_TRUE(server_->WaitDurable(1));
+  }
+  const auto expected = server_->partitions();
+  env_.KillProcesses();
+  env_.ReleaseSyncs();
+  Restart(options);
+  EXPECT_EQ(server_->partitions(), expected);
+}
+
 TEST_F(WriteAheadLogTest, EndedSegmentGetsASuccessorWithoutAppends) {
   Restart();
   ASSERT_TRUE(server_->Append(1, "x"));
