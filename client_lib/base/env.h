@@ -97,8 +97,8 @@ class Env {
   // NOT_FOUND if the file does not exist.
   virtual absl::StatusOr<uint64_t> FileSize(const std::string& path) = 0;
   // Drops the file's synced bytes from the system's cache: the next read is one of the disk, and
-  // the memory is free for others. A hint, which some file systems ignore.
-  // After a failed sync it may lose what the disk does not have.
+  // the memory is free for others. A hint, which some file systems ignore. After a failed sync it
+  // may lose what the disk does not have.
   virtual void DropCached(const std::string& path) = 0;
   // Prevents all other processes, and other callers in this one, from locking the folder.
   // UNAVAILABLE, with advice, if it is locked.
