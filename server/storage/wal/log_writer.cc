@@ -194,6 +194,8 @@ absl::Status LogWriter::WriteSegment(absl::Span<QueuedRecord> records) {
       EndAfterFailedSync();
       return status;
     }
+    // Now, so that the next segment reuses the memory.
+    env_.DropCached(PathOf(segment_));
   }
   // What a failed try has left would seem to belong to the log once its predecessor is deleted.
   if (!abandoned_.empty()) {
@@ -238,12 +240,6 @@ absl::Status LogWriter::WriteSegment(absl::Span<QueuedRecord> records) {
   PAWL_FAILPOINT("log.segment_renamed");
   PAWL_RETURN_IF_ERROR(env_.SyncFolder(options_.log_folder));
   abandoned_.clear();
-  if (file_ != nullptr) {
-    background_drop_ = InBackground([&env = env_, closed = PathOf(segment_)] {
-      env.DropCached(closed);
-      return absl::OkStatus();
-    });
-  }
   file_ = std::move(file);
   ended_ = false;
   segment_ = segment;

@@ -115,9 +115,8 @@ class LogWriter {
   absl::btree_map<uint32_t, uint64_t> reached_;
   // The file of segment_; null if that is durable and of an earlier incarnation.
   std::unique_ptr<WritableFile> file_;
-  // Destroying or replacing either waits.
-  std::future<absl::Status> background_sync_;  // of file_
-  std::future<absl::Status> background_drop_;  // of an earlier segment from the system's cache
+  // The sync of file_. Destroying or replacing it waits.
+  std::future<absl::Status> background_sync_;
   // Nothing more is appended to file_.
   bool ended_ = true;
   // The segment, if any, that a failed try may have left under its final name.
