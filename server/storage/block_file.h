@@ -66,7 +66,7 @@ class BlockFileWriter {
   absl::Status WriteBlock(absl::string_view payload);
   absl::Status Write(absl::Span<const WritableFile::Fragment> fragments);
 
-  // Syncs the file, which is not about to be read.
+  // Syncs the file and drops it from the system's cache.
   absl::Status Sync();
 
   Env& env_;

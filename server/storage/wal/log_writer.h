@@ -113,7 +113,8 @@ class LogWriter {
   uint64_t settled_;
   uint64_t next_segment_;
   absl::btree_map<uint32_t, uint64_t> reached_;
-  // The file of segment_; null if that is durable and of an earlier incarnation.
+  // The file of segment_; null if that is durable and of an earlier incarnation, or its sync
+  // failed.
   std::unique_ptr<WritableFile> file_;
   // The sync of file_. Destroying or replacing it waits.
   std::future<absl::Status> background_sync_;

@@ -169,6 +169,9 @@ bool WriteAheadLog::Commit(std::vector<QueuedRecord>& group) {
     status_ = status;
     if (status.ok()) return true;
     ++figures_.failures;
+    for (SegmentUse& use : segments_) {
+      if (use.segment == writer_.failed_sync()) use.sync_failed = true;
+    }
     // A new segment may help at once; space does not come back at once.
     if (!absl::IsResourceExhausted(status) && !std::exchange(retried, true)) continue;
     const auto next_try = std::chrono::steady_clock::now() + options_.retry_interval;
@@ -186,9 +189,6 @@ void WriteAheadLog::FollowWriter() {
     segments_.push_back({position.segment, 0, {}, false});
   }
   segments_.back().bytes = position.offset;
-  for (SegmentUse& use : segments_) {
-    if (use.segment == writer_.failed_sync()) use.sync_failed = true;
-  }
 }
 
 std::vector<DurableRecord> WriteAheadLog::Settle(const std::vector<QueuedRecord>& group) {

@@ -26,6 +26,14 @@ class WriteAheadLogTest : public testing::Test {
     ASSERT_TRUE(status.ok()) << status;
   }
 
+  // The options of LOG mode with small segments.
+  static WriteAheadLogOptions LogModeOptions(uint64_t segment_bytes) {
+    WriteAheadLogOptions options = StorageHarness::QuickOptions();
+    options.sync = false;
+    options.segment_bytes = segment_bytes;
+    return options;
+  }
+
   FaultEnv env_{1};
   std::unique_ptr<StorageHarness> server_;
 };
@@ -292,9 +300,7 @@ TEST_F(WriteAheadLogTest, UnneededSegmentsAreDeletedOldestFirst) {
 }
 
 TEST_F(WriteAheadLogTest, FullSegmentOfLogModeIsSyncedWhileRecordsAreWritten) {
-  WriteAheadLogOptions options = StorageHarness::QuickOptions();
-  options.sync = false;
-  options.segment_bytes = 4000;
+  const WriteAheadLogOptions options = LogModeOptions(/*segment_bytes=*/4000);
   Restart(options);
   const auto append = [&](std::chrono::milliseconds timeout = std::chrono::seconds(20)) {
     EXPECT_TRUE(server_->Append(1, std::string(400, 'x')));
@@ -317,9 +323,7 @@ TEST_F(WriteAheadLogTest, FullSegmentOfLogModeIsSyncedWhileRecordsAreWritten) {
 }
 
 TEST_F(WriteAheadLogTest, RecordsAfterAFailedBackgroundSyncGoToANewSegment) {
-  WriteAheadLogOptions options = StorageHarness::QuickOptions();
-  options.sync = false;
-  options.segment_bytes = 1000;
+  const WriteAheadLogOptions options = LogModeOptions(/*segment_bytes=*/1000);
   Restart(options);
   ASSERT_TRUE(server_->Append(1, std::string(1000, 'x')));
   ASSERT_TRUE(server_->WaitDurable(1));
@@ -337,9 +341,7 @@ TEST_F(WriteAheadLogTest, RecordsAfterAFailedBackgroundSyncGoToANewSegment) {
 }
 
 TEST_F(WriteAheadLogTest, SegmentWithALeftOverSuccessorIsNotAppendedTo) {
-  WriteAheadLogOptions options = StorageHarness::QuickOptions();
-  options.sync = false;
-  options.segment_bytes = 1000;
+  const WriteAheadLogOptions options = LogModeOptions(/*segment_bytes=*/1000);
   Restart(options);
   const auto append = [&] {
     ASSERT_TRUE(server_->Append(1, std::string(1000, 'x')));
