@@ -74,15 +74,14 @@ Footer TakeFooter(const char* footer) {
 
 }  // namespace
 
-BlockFileWriter::BlockFileWriter(Env& env, std::string path, std::unique_ptr<WritableFile> file,
-                                 const BlockFileId& id)
-    : env_(env), path_(std::move(path)), file_(std::move(file)), header_(EncodeHeader(id)) {}
+BlockFileWriter::BlockFileWriter(std::unique_ptr<WritableFile> file, const BlockFileId& id)
+    : file_(std::move(file)), header_(EncodeHeader(id)) {}
 
 absl::StatusOr<std::unique_ptr<BlockFileWriter>> BlockFileWriter::Create(Env& env,
                                                                          const std::string& path,
                                                                          const BlockFileId& id) {
   PAWL_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, env.Create(path));
-  std::unique_ptr<BlockFileWriter> writer(new BlockFileWriter(env, path, std::move(file), id));
+  std::unique_ptr<BlockFileWriter> writer(new BlockFileWriter(std::move(file), id));
   const WritableFile::Fragment header = Fragment(writer->header_);
   PAWL_RETURN_IF_ERROR(writer->Write(absl::MakeConstSpan(&header, 1)));
   return writer;
@@ -119,7 +118,7 @@ absl::StatusOr<BlockFileInfo> BlockFileWriter::Finish() {
   PutNumber(out, Crc32c(file_crc_, footer.data(), kBlockFileFooterBytes - 4));
   const WritableFile::Fragment fragment(footer.data(), footer.size());
   PAWL_RETURN_IF_ERROR(file_->Append(absl::MakeConstSpan(&fragment, 1)));
-  PAWL_RETURN_IF_ERROR(Sync());
+  PAWL_RETURN_IF_ERROR(file_->Sync());
   info.file_bytes = file_->size();
   PAWL_RETURN_IF_ERROR(file_->Close());
   return info;
@@ -138,15 +137,9 @@ absl::Status BlockFileWriter::WriteBlock(absl::string_view payload) {
   ++blocks_;
   payload_bytes_ += payload.size();
   if (file_->size() - synced_bytes_ >= kSyncEveryBytes) {
-    PAWL_RETURN_IF_ERROR(Sync());
+    PAWL_RETURN_IF_ERROR(file_->Sync());
     synced_bytes_ = file_->size();
   }
-  return absl::OkStatus();
-}
-
-absl::Status BlockFileWriter::Sync() {
-  PAWL_RETURN_IF_ERROR(file_->Sync());
-  env_.DropCached(path_);
   return absl::OkStatus();
 }
 

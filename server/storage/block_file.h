@@ -61,16 +61,10 @@ class BlockFileWriter {
   absl::StatusOr<BlockFileInfo> Finish();
 
  private:
-  BlockFileWriter(Env& env, std::string path, std::unique_ptr<WritableFile> file,
-                  const BlockFileId& id);
+  BlockFileWriter(std::unique_ptr<WritableFile> file, const BlockFileId& id);
   absl::Status WriteBlock(absl::string_view payload);
   absl::Status Write(absl::Span<const WritableFile::Fragment> fragments);
 
-  // Syncs the file and drops it from the system's cache.
-  absl::Status Sync();
-
-  Env& env_;
-  const std::string path_;
   const std::unique_ptr<WritableFile> file_;
   std::string header_;
   // The start of the next block.

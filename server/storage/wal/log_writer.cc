@@ -2,10 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
-#include <functional>
-#include <future>
-#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -19,21 +15,10 @@ namespace {
 // Up to this size a payload is copied behind its header: a call that writes many small records then
 // has one fragment instead of thousands.
 constexpr size_t kMaxCopiedBytes = 512;
-// How far a segment may grow while it is synced in the background, in sizes of a full one.
-constexpr uint64_t kMostSegmentSizes = 2;
 
 // How many bytes of a payload are copied.
 size_t CopiedBytes(const ByteView& payload) {
   return payload.size() <= kMaxCopiedBytes ? payload.size() : 0;
-}
-
-// Runs `action` on a thread of its own. Without a value if there can be no further thread.
-std::future<absl::Status> InBackground(std::function<absl::Status()> action) {
-  try {
-    return std::async(std::launch::async, std::move(action));
-  } catch (const std::system_error&) {
-    return {};
-  }
 }
 
 uint32_t Crc32cOf(const ByteView& bytes) {
@@ -57,14 +42,8 @@ absl::Status LogWriter::WriteGroup(absl::Span<QueuedRecord> records) {
   if (PAWL_FAILPOINT("log.write")) return absl::DataLossError("failpoint log.write");
   const bool has_reset = std::any_of(records.begin(), records.end(),
                                      [](const QueuedRecord& record) { return record.IsReset(); });
-  const bool is_full = !ended_ && file_->size() >= options_.segment_bytes;
-  if (ended_ || has_reset || (is_full && options_.sync)) {
-    PAWL_RETURN_IF_ERROR(WriteSegment(records));
-  } else {
-    // The new segment is synced, but not the records.
-    if (is_full && SyncInBackground()) PAWL_RETURN_IF_ERROR(WriteSegment({}));
-    PAWL_RETURN_IF_ERROR(WriteRecords(records));
-  }
+  const bool is_full = ended_ || file_->size() >= options_.segment_bytes;
+  PAWL_RETURN_IF_ERROR(is_full || has_reset ? WriteSegment(records) : WriteRecords(records));
   PAWL_FAILPOINT("log.synced");
   for (const QueuedRecord& record : records) {
     if (record.IsReset() && record.index == 0) {
@@ -74,22 +53,6 @@ absl::Status LogWriter::WriteGroup(absl::Span<QueuedRecord> records) {
     }
   }
   return absl::OkStatus();
-}
-
-bool LogWriter::SyncInBackground() {
-  if (file_->size() >= kMostSegmentSizes * options_.segment_bytes) return true;
-  if (!background_sync_.valid()) {
-    background_sync_ = InBackground([&env = env_, path = PathOf(segment_)] {
-      const auto file = env.OpenForAppend(path);
-      // Without a descriptor the sync of file_ does it all.
-      if (!file.ok()) return absl::OkStatus();
-      PAWL_RETURN_IF_ERROR((*file)->Sync());
-      env.DropCached(path);
-      return absl::OkStatus();
-    });
-  }
-  return !background_sync_.valid() ||
-         background_sync_.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
 }
 
 uint64_t LogWriter::Encode(absl::Span<QueuedRecord> records, uint64_t segment, uint64_t offset,
@@ -145,8 +108,8 @@ absl::Status LogWriter::WriteRecords(absl::Span<QueuedRecord> records) {
   absl::Status status = options_.sync ? file_->Sync() : absl::OkStatus();
   if (status.ok() && PAWL_FAILPOINT("log.sync")) status = absl::DataLossError("failpoint log.sync");
   if (!status.ok()) {
-    // The records may be lost; they are written again elsewhere.
-    EndAfterFailedSync();
+    ended_ = true;  // The records may be lost; they are written again elsewhere.
+    failed_sync_ = segment_;
     return status;
   }
   settled_ = end;
@@ -174,28 +137,17 @@ absl::Status LogWriter::Append(absl::Span<const WritableFile::Fragment> fragment
   return status;
 }
 
-void LogWriter::EndAfterFailedSync() {
-  // Another sync of the file would prove nothing. Its records can still be read; if a power loss
-  // takes them, recovery finds that previous_bytes are missing.
-  file_ = nullptr;
-  ended_ = true;
-  failed_sync_ = segment_;
-}
-
-absl::Status LogWriter::SyncOpenSegment() {
-  if (background_sync_.valid()) PAWL_RETURN_IF_ERROR(background_sync_.get());
-  // With options_.sync everything settled is already synced.
-  return options_.sync ? absl::OkStatus() : file_->Sync();
-}
-
 absl::Status LogWriter::WriteSegment(absl::Span<QueuedRecord> records) {
-  if (file_ != nullptr) {
-    if (absl::Status status = SyncOpenSegment(); !status.ok()) {
-      EndAfterFailedSync();
+  // With options_.sync everything settled is already synced.
+  if (!options_.sync && file_ != nullptr) {
+    if (absl::Status status = file_->Sync(); !status.ok()) {
+      // Another sync of the file would prove nothing. Its records can still be read; if a power
+      // loss takes them, recovery finds that previous_bytes are missing.
+      file_ = nullptr;
+      ended_ = true;
+      failed_sync_ = segment_;
       return status;
     }
-    // Now, so that the next segment reuses the memory.
-    env_.DropCached(PathOf(segment_));
   }
   // What a failed try has left would seem to belong to the log once its predecessor is deleted.
   if (!abandoned_.empty()) {
@@ -223,7 +175,7 @@ absl::Status LogWriter::WriteSegment(absl::Span<QueuedRecord> records) {
   const std::array<char, kRecordHeaderBytes> mark = EncodeMark(segment, end);
   fragments_.emplace_back(mark.data(), mark.size());
 
-  const std::string path = PathOf(segment);
+  const std::string path = JoinPath(options_.log_folder, SegmentFileName(segment));
   const std::string temporary = absl::StrCat(path, ".tmp");
   PAWL_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, env_.Create(temporary));
   absl::Status status = file->Append(fragments_);

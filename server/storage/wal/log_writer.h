@@ -4,7 +4,6 @@
 
 #include <array>
 #include <cstdint>
-#include <future>
 #include <memory>
 #include <optional>
 #include <string>
@@ -52,11 +51,10 @@ class LogWriter {
   struct Options {
     std::string log_folder;
     uint64_t job_id = 0;
-    // FSYNC: every group is synced before it is settled. Otherwise (LOG) the first group of a
-    // segment, and a whole segment before its successor gets its name.
+    // FSYNC: every group is synced before it is settled. Otherwise (LOG) only the first group of a
+    // segment.
     bool sync = true;
-    // A segment that has reached this size gets a successor. In LOG mode it is first synced in the
-    // background, and grows meanwhile to at most twice this size and a group.
+    // A segment that has reached this size gets a successor.
     uint64_t segment_bytes = 64u << 20;
   };
   // Where an earlier incarnation of the log ended.
@@ -85,17 +83,8 @@ class LogWriter {
   LogPosition settled() const { return {segment_, settled_}; }
 
  private:
-  // LOG: syncs file_ in the background. True once that has ended, or if file_ must not grow
-  // further.
-  bool SyncInBackground();
   // Appends to the open segment.
   absl::Status WriteRecords(absl::Span<QueuedRecord> records);
-  // Makes what was written to file_ durable, after the sync in the background.
-  absl::Status SyncOpenSegment();
-  void EndAfterFailedSync();
-  std::string PathOf(uint64_t segment) const {
-    return JoinPath(options_.log_folder, SegmentFileName(segment));
-  }
   // Writes a new segment, which exists with all records or not at all. So records that an earlier
   // segment's end may hold, and that the new header declares void there, are never missing.
   absl::Status WriteSegment(absl::Span<QueuedRecord> records);
@@ -113,11 +102,8 @@ class LogWriter {
   uint64_t settled_;
   uint64_t next_segment_;
   absl::btree_map<uint32_t, uint64_t> reached_;
-  // The file of segment_; null if that is durable and of an earlier incarnation, or its sync
-  // failed.
+  // The file of segment_; null if that is durable and of an earlier incarnation.
   std::unique_ptr<WritableFile> file_;
-  // The sync of file_. Destroying or replacing it waits.
-  std::future<absl::Status> background_sync_;
   // Nothing more is appended to file_.
   bool ended_ = true;
   // The segment, if any, that a failed try may have left under its final name.

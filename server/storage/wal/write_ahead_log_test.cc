@@ -26,14 +26,6 @@ class WriteAheadLogTest : public testing::Test {
     ASSERT_TRUE(status.ok()) << status;
   }
 
-  // The options of LOG mode with small segments.
-  static WriteAheadLogOptions LogModeOptions(uint64_t segment_bytes) {
-    WriteAheadLogOptions options = StorageHarness::QuickOptions();
-    options.sync = false;
-    options.segment_bytes = segment_bytes;
-    return options;
-  }
-
   FaultEnv env_{1};
   std::unique_ptr<StorageHarness> server_;
 };
@@ -299,73 +291,24 @@ TEST_F(WriteAheadLogTest, UnneededSegmentsAreDeletedOldestFirst) {
   EXPECT_EQ(server_->partitions(), expected);
 }
 
-TEST_F(WriteAheadLogTest, FullSegmentOfLogModeIsSyncedWhileRecordsAreWritten) {
-  const WriteAheadLogOptions options = LogModeOptions(/*segment_bytes=*/4000);
-  Restart(options);
-  const auto append = [&](std::chrono::milliseconds timeout = std::chrono::seconds(20)) {
-    EXPECT_TRUE(server_->Append(1, std::string(400, 'x')));
-    return server_->WaitDurable(1, /*give_up=*/false, timeout);
-  };
-  ASSERT_TRUE(append());
-  env_.HoldSyncs();
-  // To less than twice the size of a segment, whose header and marks take some bytes too.
-  for (int i = 0; i < 15; ++i) ASSERT_TRUE(append()) << i;
-  EXPECT_EQ(server_->log().figures().segments, 1u);
-  bool was_durable = true;
-  for (int i = 0; i < 5 && was_durable; ++i) was_durable = append(std::chrono::milliseconds(50));
-  EXPECT_FALSE(was_durable) << "a segment grows without a bound";
-  env_.ReleaseSyncs();
-  EXPECT_TRUE(append());
-  EXPECT_EQ(server_->log().figures().segments, 2u);
-  const auto expected = server_->partitions();
-  Restart(options);
-  EXPECT_EQ(server_->partitions(), expected);
-}
-
-TEST_F(WriteAheadLogTest, RecordsAfterAFailedBackgroundSyncGoToANewSegment) {
-  const WriteAheadLogOptions options = LogModeOptions(/*segment_bytes=*/1000);
+TEST_F(WriteAheadLogTest, SegmentOfAFailedTryIsDeletedBeforeTheNextTry) {
+  WriteAheadLogOptions options = StorageHarness::QuickOptions();
+  options.segment_bytes = 1000;
   Restart(options);
   ASSERT_TRUE(server_->Append(1, std::string(1000, 'x')));
   ASSERT_TRUE(server_->WaitDurable(1));
-  env_.FailSyncs(1);
-  const uint64_t failures = server_->log().figures().failures;
-  EXPECT_TRUE(Eventually([&] {
-    EXPECT_TRUE(server_->Append(1, "y"));
-    EXPECT_TRUE(server_->WaitDurable(1));
-    return server_->log().figures().segments == 2;
-  }));
-  EXPECT_EQ(server_->log().figures().failures, failures + 1);
-  const auto expected = server_->partitions();
-  Restart(options);
-  EXPECT_EQ(server_->partitions(), expected);
-}
-
-TEST_F(WriteAheadLogTest, SegmentWithALeftOverSuccessorIsNotAppendedTo) {
-  const WriteAheadLogOptions options = LogModeOptions(/*segment_bytes=*/1000);
-  Restart(options);
-  const auto append = [&] {
-    ASSERT_TRUE(server_->Append(1, std::string(1000, 'x')));
-    ASSERT_TRUE(server_->WaitDurable(1));
-  };
-  append();
-  // The successor has its name, but its folder cannot be synced, nor can it be deleted.
+  // The new segment has its name, but its folder cannot be synced, nor can it be deleted at once.
   env_.FailFolderSyncs(1);
   env_.FailDeletions(1);
-  const uint64_t failures = server_->log().figures().failures;
-  ASSERT_TRUE(Eventually([&] {
-    EXPECT_TRUE(server_->Append(1, "y"));
-    EXPECT_TRUE(server_->WaitDurable(1));
-    return server_->log().figures().failures > failures;
-  }));
-  // Another sync in the background does not end.
-  env_.HoldSyncs();
-  for (int i = 0; i < 3; ++i) {
-    EXPECT_TRUE(server_->Append(1, "z"));
-    EXPECT_TRUE(server_->WaitDurable(1));
-  }
+  ASSERT_TRUE(server_->Append(1, "y"));
+  ASSERT_TRUE(server_->WaitDurable(1));
+  EXPECT_EQ(env_.List("/data/log")->size(), server_->log().figures().segments);
+  // The next start does not take it for a part of the log once its predecessor is gone.
+  ASSERT_TRUE(server_->Snapshot(1).ok());
+  ASSERT_TRUE(server_->Append(1, "z"));
+  ASSERT_TRUE(server_->WaitDurable(1));
+  ASSERT_TRUE(server_->Snapshot(1).ok());
   const auto expected = server_->partitions();
-  env_.KillProcesses();
-  env_.ReleaseSyncs();
   Restart(options);
   EXPECT_EQ(server_->partitions(), expected);
 }
