@@ -1,5 +1,6 @@
 // Damaged files of a server are refused by name, or harmless.
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <memory>
 #include <optional>
@@ -9,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/testing/fault_env.h"
+#include "client_lib/base/testing/forwarding_env.h"
 #include "server/storage/testing/server_log_fixture.h"
 
 namespace pawl {
@@ -305,6 +307,46 @@ TEST_F(RottingFilesTest, RottenFileIsFoundAndReplacedFromMemory) {
     EXPECT_EQ(server_->fingerprint(p), ServerLogHarness::FingerprintAt(p, indices[p]));
   }
   EXPECT_EQ(server_->log().scrub_figures().damaged, 0u);
+}
+
+class DropCountingEnv final : public ForwardingEnv {
+ public:
+  using ForwardingEnv::ForwardingEnv;
+  void DropCached(const std::string& path) override {
+    ForwardingEnv::DropCached(path);
+    ++drops;
+  }
+  std::atomic<int> drops = 0;
+};
+
+// The cache has the only copy of its records.
+TEST_F(RottingFilesTest, SegmentWhoseSyncFailedStaysInTheCache) {
+  DropCountingEnv counting(env_);
+  ServerLogOptions options = ServerLogHarness::QuickOptions("/data");
+  options.log_bytes = 1 << 20;
+  options.log.segment_bytes = 1000;
+  options.scrub_bytes_per_s = uint64_t{1} << 40;
+  options.scrub_pause = std::chrono::milliseconds(1);
+  auto server = std::make_unique<ServerLogHarness>(counting, options, LOG);
+  ASSERT_TRUE(server->Open().ok());
+  const auto step = [&] {
+    server->Change(1, 3);
+    EXPECT_TRUE(server->WaitDurable(1));
+  };
+  while (server->log().figures().segments < 3) step();
+  env_.FailSyncs(1);
+  while (server->log().figures().failures == 0) step();
+  for (int i = 0; i < 5; ++i) step();
+  // Two passes over all files.
+  const int before = counting.drops;
+  const int files = static_cast<int>(server->log().figures().segments) + 1;
+  ASSERT_TRUE(Eventually([&] { return counting.drops > before + 4 * files; }));
+  EXPECT_EQ(server->log().scrub_figures().damaged, 0u);
+  const uint64_t index = server->index(1);
+  env_.KillProcesses();
+  server = std::make_unique<ServerLogHarness>(counting, options, LOG);
+  ASSERT_TRUE(server->Open().ok());
+  EXPECT_EQ(server->index(1), index);
 }
 
 }  // namespace
