@@ -53,9 +53,9 @@ using SteadyClock = std::chrono::steady_clock;
 
 // Short, since nothing is computed, but long enough for pawlctl to ask for the status.
 constexpr milliseconds kTick{20};
-constexpr milliseconds kRunTime{2000};
+constexpr milliseconds kRunTime{1500};
 constexpr milliseconds kLease{1000};
-constexpr milliseconds kLinger{1000};
+constexpr milliseconds kLinger{500};
 
 bool Fake(const std::string& what) {
   const char* value = std::getenv("PAWL_FAKE");
@@ -282,6 +282,8 @@ int RunNode(int argc, char** argv, Role role) {
     heartbeat.set_node(registered.node());
     HeartbeatResponse response;
     grpc::ClientContext context;
+    // gRPC's synchronous client connects only while a call waits.
+    context.set_wait_for_ready(true);
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(1));
     if (!stub->Heartbeat(&context, heartbeat, &response).ok()) continue;
     if (response.job_state() == RUNNING && registered.node() == "worker-0") {
