@@ -34,10 +34,9 @@ inline constexpr size_t kMaxTakeoversReported = 1024;
 //
 // Invariants:
 // 1. A replica becomes primary without data only as the first primary since its partition was
-// created
-//    (PartitionReplicas.created_epoch), or in the first routing that this process adopts: nothing
-//    was acknowledged without it. For the same reason a server that no routing since the creation
-//    has reached holds an empty replica once a routing names it as retained.
+//    created (PartitionReplicas.created_epoch), or in the first routing that this process adopts:
+//    nothing was acknowledged without it. For the same reason a server that no routing since the
+//    creation has reached holds an empty replica once a routing names it as retained.
 // 2. A replica keeps its data as long as the routing names this server as a retained replica
 //    (PartitionReplicas.retained) or the partition has no primary: it may be the last replica, and
 //    this server reports it when it registers again.

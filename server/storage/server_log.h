@@ -76,8 +76,7 @@ struct ServerLogOptions {
 //    the replica never inherits the durable index of the previous one; and no snapshot of it is
 //    committed.
 // 3. The thread that writes the log does not call the owner. Reports have their own thread, which
-// waits for
-//    no partition.
+//    waits for no partition.
 //
 // server_log.cc opens and writes the log, server_log_history.cc reads it back, and
 // server_log_background.cc compacts it and repairs damaged files.

@@ -11,9 +11,8 @@
 //   server-dies-unknown     dies by SIGKILL once it is registered, and then before it registers
 //   worker-dies             worker-0 dies by SIGKILL whenever the job runs
 //   worker-dies-once        the same, in its first incarnation only
-//   worker-leaves           worker-0 exits with code 0 once the job runs; the scheduler then fails
-//   the
-//                           job
+//   worker-leaves           worker-0 exits with code 0 once the job runs; the scheduler then
+//                           fails the job
 //   worker-leaves-badly     exits with code 5 after the job has completed
 //   job-fails               the scheduler fails the job
 //   no-result               the scheduler writes no metrics.json
