@@ -67,7 +67,7 @@ TEST_F(EnvTest, AppendContinuesAfterTruncate) {
   EXPECT_EQ(Read(Path("f")), "0123xy");
 }
 
-TEST_F(EnvTest, SyncedFileLeavesTheCacheAndKeepsItsContents) {
+TEST_F(EnvTest, DroppedFileLeavesTheCacheAndKeepsItsContents) {
   constexpr size_t kPage = 4096, kPages = 256;
   const std::string contents(kPages * kPage, 'x');
   auto file = env_.Create(Path("f"));
