@@ -2,6 +2,7 @@
 
 import calendar
 import dataclasses
+import glob
 import json
 import os
 import re
@@ -315,8 +316,8 @@ class _PawlTorch:
                 "PAWL_LIBRARY": os.path.join(self._bin_folder, LIBRARY),
             },
         )
-        for worker in ("worker-0", "worker-1"):
-            with open(os.path.join(out, "logs", worker + ".log"), encoding="utf-8") as file:
+        for path in _worker_logs(os.path.join(out, "logs")):
+            with open(path, encoding="utf-8") as file:
                 lines = [line for line in file if line.startswith("{")]
             if lines:
                 return _result_of(lines[-1], finished)
@@ -337,12 +338,17 @@ def _training_time(logs: str) -> tuple[float, float]:
 
     metrics.json has no such times: its wall_s includes reading the data."""
     begins = []
-    for worker in ("worker-0", "worker-1"):
-        begins += _times_in(os.path.join(logs, worker + ".log"), "taking over ranks")
+    for path in _worker_logs(logs):
+        begins += _times_in(path, "taking over ranks")
     ends = _times_in(os.path.join(logs, "scheduler.log"), "job state: RUNNING -> FINISHING")
     if not begins or not ends:
         raise processes.ProgramFailed("the logs in %s do not say when training began" % logs)
     return min(begins), max(ends)
+
+
+def _worker_logs(logs: str) -> list[str]:
+    """The logs of all workers. If the job ended very soon, "unnamed-" precedes the name."""
+    return glob.glob(os.path.join(logs, "*worker-*.log"))
 
 
 def _times_in(path: str, text: str) -> list[float]:

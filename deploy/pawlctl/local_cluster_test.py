@@ -173,6 +173,11 @@ class LocalClusterTest(unittest.TestCase):
             self.assertEqual(metrics["state"], "COMPLETED")
             self.assertEqual((metrics["servers"], metrics["workers"]), (servers, workers))
             self.assertEqual(metrics["samples"], 8000)
+            # Also a job of a second has the nodes' names for its logs.
+            nodes = ["server-%d" % i for i in range(servers)]
+            nodes += ["worker-%d" % i for i in range(workers)]
+            logs = sorted(os.listdir(os.path.join(out, "logs")))
+            self.assertEqual(logs, sorted(node + ".log" for node in ["scheduler"] + nodes))
             self.assertGreater(metrics["eval"]["auc"], 0.85)
             self.assertIn(metrics["digest"], text)
             digests.append(metrics["digest"])

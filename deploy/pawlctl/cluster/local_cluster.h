@@ -64,6 +64,8 @@ class LocalCluster {
   // Gives each process and its log the node name that the scheduler assigned when the node
   // registered.
   void NameNodes(const GetStatusResponse& status);
+  // Whether every process has such a name.
+  bool AllAreNamed() const { return named_.size() == group_.children().size(); }
 
   // The processes.
   ChildGroup& group() { return group_; }

@@ -44,6 +44,7 @@ constexpr seconds kSchedulerStartTime{30};
 constexpr milliseconds kAddressInterval{20};
 // How often to ask the scheduler for its status, and how long to wait for the answer.
 constexpr milliseconds kStatusInterval{500};
+constexpr milliseconds kNamingInterval{50};
 constexpr milliseconds kStatusTimeout{500};
 // How often to print a line where none can be redrawn in place.
 constexpr seconds kLineInterval{5};
@@ -116,7 +117,7 @@ class Run {
     }
     give_up_at_ = clock_.Now() + kSchedulerStartTime;
     while (true) {
-      MonotonicDuration wait = connection_ == nullptr ? kAddressInterval : kStatusInterval;
+      MonotonicDuration wait = connection_ == nullptr ? kAddressInterval : StatusInterval();
       if (cluster_.group().next_start().has_value())
         wait = std::min(wait, *cluster_.group().next_start() - clock_.Now());
       int signal = signals_.Wait(wait);
@@ -336,12 +337,17 @@ class Run {
     next_line_at_ = clock_.Now() + kLineInterval;
   }
 
+  // Short until the logs have their nodes' names: a small job ends soon after its nodes register.
+  MonotonicDuration StatusInterval() const {
+    return cluster_.AllAreNamed() ? kStatusInterval : kNamingInterval;
+  }
+
   // Asks for the status. Returns whether the scheduler answered.
   bool AskScheduler() {
     if (connection_ == nullptr || scheduler_ended_) return false;
     absl::StatusOr<GetStatusResponse> status = connection_->GetStatus(kStatusTimeout);
     const MonotonicTime now = clock_.Now();
-    next_status_at_ = now + kStatusInterval;
+    next_status_at_ = now + StatusInterval();
     if (!status.ok()) {
       if (ending_ == Ending::kNot && now - heard_at_ >= kMaxSilence) {
         Fail(absl::StrCat("the scheduler has not answered for ", kMaxSilence.count(),
