@@ -3,14 +3,35 @@
 from __future__ import annotations
 
 import base64
-from typing import Any, Iterator
+import json
+from typing import Any, Iterator, Optional
 
 import numpy as np
 
 from pawl import errors
+from pawl.client import Client
+from pawl.futures import Future
 
 # As EvaluationReport of pawl-worker: a message has at most 1 MiB of them.
 _SCORES_IN_PART = 65536
+
+
+def report(
+    client: Client, header: dict[str, Any], scores: Any, labels: Any
+) -> Future[dict[str, Any]]:
+    """Sends the share, and returns the call of its last message, whose result is the evaluation's.
+
+    Waits for the messages before the last. The arguments are those of parts().
+    """
+    last: Optional[Future[dict[str, Any]]] = None
+    for part in parts(header, scores, labels):
+        if last is not None:
+            last.wait()
+        last = client.call(
+            "pawl_report_evaluation", json.dumps(part).encode(), 0, convert=_result_of
+        )
+    assert last is not None
+    return last
 
 
 def parts(header: dict[str, Any], scores: Any, labels: Any) -> Iterator[dict[str, Any]]:
@@ -67,3 +88,7 @@ def _flat(values: Any, name: str) -> np.ndarray:
             "evaluate: %s are %s, not numbers" % (name, array.dtype)
         )
     return array.astype(np.float32).reshape(-1)
+
+
+def _result_of(text: str) -> dict[str, Any]:
+    return json.loads(text).get("result", {})

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
-import math
 import time
 import traceback
 from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Union
@@ -23,6 +21,7 @@ from pawl.futures import Future
 from pawl.hosted_ranks import HostedRanks
 from pawl.items import pull_item
 from pawl.rank import Rank, StepPart
+from pawl.reporter import Reporter
 from pawl.session import Session
 from pawl.watchdog import Watchdog
 from pawl.worker_folder import WorkerFolder
@@ -33,8 +32,6 @@ _log = logging.getLogger("pawl")
 _IDLE_WAIT_MS = 200
 # How often a worker that waits for other ranks asks whether it has to host one of them.
 _FOLLOW_INTERVAL_S = 0.05
-# How often progress goes to the scheduler.
-_PROGRESS_INTERVAL_S = 0.5
 # Extra time that other ranks wait, so that the worker can be restarted.
 RESTART_S = 120.0
 # Rows in a pull that only waits.
@@ -124,7 +121,6 @@ class Job:
         self._position: Optional[tuple[int, int]] = None
         self._step = 0
         self._step_ended = False
-        self._reported_at = 0.0
         self._not_ready_since: Optional[float] = None
         self._kept = kept_module.Kept()
         self._states: Optional[kept_module.StateTable] = None
@@ -132,9 +128,7 @@ class Job:
         self._loaded = -1
         # Pushes of the program's step, where its state is saved first.
         self._unsent: Optional[list[Any]] = None
-        self._loss = 0.0
-        # Names of metrics that were not finite.
-        self._not_finite: set[str] = set()
+        self._reporter = Reporter(client)
         self._warned_forgotten = False
 
     @property
@@ -353,8 +347,6 @@ class Job:
         rank = self._active()
         if self._step_ended:
             raise errors.FailedPreconditionError("call evaluate before the optimizer's step()")
-        header = {"evaluation": rank.evaluations + 1, "step": rank.step, "rank": rank.number}
-        last: Optional[Future[dict[str, Any]]] = None
         if not self._has_all:
             raise errors.FailedPreconditionError(
                 "evaluate: this step has fewer samples than ranks, and one of these does not take "
@@ -362,16 +354,11 @@ class Job:
             )
         if rank.evaluation is not None:
             raise errors.FailedPreconditionError("evaluate: this step has an evaluation already")
-        for part in evaluation_module.parts(header, scores, labels):
-            if last is not None:
-                last.wait()
-            last = self.client.call(
-                "pawl_report_evaluation", json.dumps(part).encode(), 0, convert=_evaluation_of
-            )
+        header = {"evaluation": rank.evaluations + 1, "step": rank.step, "rank": rank.number}
+        result = evaluation_module.report(self.client, header, scores, labels)
         rank.evaluations += 1
-        rank.evaluation = last
-        assert last is not None
-        return last
+        rank.evaluation = result
+        return result
 
     def end_step(self, items: list[Any]) -> None:
         """Pushes the items as the rank's gradients and ends its step, without waiting."""
@@ -418,8 +405,7 @@ class Job:
     def _finish_rank(self, rank: Rank) -> None:
         self._settle(rank)
         self._hosted.close(rank.number)
-        progress = json.dumps(self._progress()).encode()
-        self._wait(self.client.call("pawl_finish_rank", rank.number, progress, 0))
+        self._wait(self._reporter.finish_rank(rank.number, self._progress()))
         self._hosted.finish(rank.number)
 
     def _send_evaluated(self) -> None:
@@ -510,9 +496,7 @@ class Job:
 
     def report_loss(self, loss: float) -> None:
         """Shown by `pawlctl status` and `pawl run` with the next progress."""
-        # Not a number: of no samples, or the training diverges.
-        if math.isfinite(loss):
-            self._loss = float(loss)
+        self._reporter.set_loss(loss)
 
     def log(
         self,
@@ -541,30 +525,14 @@ class Job:
         number = self.step if step is None else int(step)
         if number < 0:
             raise errors.InvalidArgumentError("step is %d; the least is 0" % number)
-        for key, figure in figures.items():
-            try:
-                converted = float(figure.item() if hasattr(figure, "item") else figure)
-            except (TypeError, ValueError, RuntimeError, OverflowError) as error:
-                raise errors.InvalidArgumentError(
-                    "metric %r is a %s; it must be one number" % (key, type(figure).__name__)
-                ) from error
-            if not math.isfinite(converted):
-                if key not in self._not_finite:
-                    self._not_finite.add(key)
-                    _log.warning("metric %r is %s and is left out (said once)", key, converted)
-                continue
-            _abi.check(
-                _abi.invoke(
-                    "pawl_log_metric", self.client.handle, str(key).encode(), number, converted
-                )
-            )
+        self._reporter.log(figures, number)
 
     def fail(self, reason: str) -> None:
         """Ends the job, for all its workers, as FAILED for this reason."""
-        progress = json.dumps({**self._progress(), "failure": reason[:4000]}).encode()
         # A failure is the job's, whichever rank reports it.
         rank = 0 if self._position is None else self._position[0]
-        self.client.call("pawl_finish_rank", rank, progress, 0).wait()
+        reason = reason or "a worker gave no reason"
+        self._reporter.finish_rank(rank, self._progress(), failure=reason).wait()
 
     def on_exception(self, error: BaseException) -> None:
         """The program ends by an exception. Fails the job if it ended so before, at the same step.
@@ -757,23 +725,11 @@ class Job:
         return {
             **self._hosted.progress(),
             "steps_total": self._end if self._end < _ENDLESS else 0,
-            "loss": self._loss,
         }
 
     def _report(self, now: bool = False) -> None:
-        if not now and time.monotonic() - self._reported_at < _PROGRESS_INTERVAL_S:
+        if not now and not self._reporter.is_due():
             return
-        self._reported_at = time.monotonic()
         if self.client.describe()["leave_requested"]:
             self._leave()
-        _abi.check(
-            _abi.invoke(
-                "pawl_report_progress",
-                self.client.handle,
-                json.dumps(self._progress()).encode(),
-            )
-        )
-
-
-def _evaluation_of(text: str) -> dict[str, Any]:
-    return json.loads(text).get("result", {})
+        self._reporter.send_progress(self._progress())

@@ -1,5 +1,6 @@
 """Decisions of pawl.Job about its ranks, without servers."""
 
+import json
 import os
 import tempfile
 import unittest
@@ -38,10 +39,14 @@ class FakeClient:
 
     def __init__(self):
         self.calls = []
+        # Of the latest pawl_finish_rank.
+        self.progress = {}
 
     def call(self, name, *arguments, **options):
         del options
         self.calls.append((name, arguments[0] if name != "pawl_give_up_ranks" else arguments[0][0]))
+        if name == "pawl_finish_rank":
+            self.progress = json.loads(arguments[1])
         return FakeFuture()
 
 
@@ -117,7 +122,12 @@ class JobTest(unittest.TestCase):
     def test_loss_that_is_no_number_is_not_reported(self):
         self.job.report_loss(0.5)
         self.job.report_loss(float("nan"))
-        self.assertEqual(self.job._progress()["loss"], 0.5)
+        self.job._finish_rank(self.rank)
+        self.assertEqual(self.client.progress["loss"], 0.5)
+
+    def test_failure_without_a_reason_is_a_failure(self):
+        self.job.fail("")
+        self.assertEqual(self.client.progress["failure"], "a worker gave no reason")
 
 
 class VersionTest(unittest.TestCase):
