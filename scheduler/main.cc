@@ -89,7 +89,7 @@ ABSL_FLAG(double, worker_takeover_grace_s, 1,
           "take them over");
 ABSL_FLAG(double, worker_return_timeout_s, 60,
           "the job fails if the ranks of a worker that died or left have no host for this long, or "
-          "if five hosts of a rank in a row die without ending a step within more than this time");
+          "if five hosts of a rank in a row die without ending a step, over more than this time");
 ABSL_FLAG(double, recovery_timeout_s, 60,
           "how long to wait for a server that died with the last replica of a partition before the "
           "job fails. With durability: MEMORY such a server returns only if it was unreachable");

@@ -156,7 +156,7 @@ void ServerNode::Register(MonotonicTime deadline) {
       RecoveredReplica& replica = *request.add_recovered();
       replica.set_partition(partition->index());
       replica.set_log_index(partition->log_index());
-      replica.set_term(partition->terms().last_term());
+      replica.set_term(partition->terms().TermOf(partition->log_index()));
     }
   }
   if (std::optional<HeldJob> held = data_plane_.Held(); job_id_ != 0 && held.has_value()) {

@@ -92,8 +92,7 @@ bool EndSignal::Wait(MonotonicDuration timeout) {
 
 void SetUpDaemon(const std::string& name, const std::string& usage, int argc, char** argv) {
   BinaryName() = name;
-  // Debian's Abseil maintains a global graph of all locks, which gRPC takes too, behind a single
-  // lock.
+  // Debian's Abseil records every locking, also gRPC's, in a global graph that one lock guards.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   KeepFreedMemory();
   absl::SetProgramUsageMessage(usage);

@@ -12,9 +12,9 @@ namespace pawl {
 
 // How long the job's end waits for its checkpoint, repeats included, before it ends without one.
 inline constexpr std::chrono::seconds kEndCheckpointTimeout{1800};
-// The pause before the next attempt: after a move or while the writer was busy, and after an error,
-// which means that everything is written again.
+// The pause after an attempt that failed because a partition moved or the writer was busy.
 inline constexpr std::chrono::seconds kEndCheckpointPause{1};
+// The pause after any other error. Longer, because the next attempt writes everything again.
 inline constexpr std::chrono::seconds kEndCheckpointErrorPause{10};
 
 // Decides when the final checkpoint is attempted again and when the job ends without it. Time is
@@ -26,7 +26,6 @@ class EndCheckpointAttempts {
   // A partition has moved, or the writer is still busy with the previous checkpoint.
   static bool IsTransient(const absl::Status& error);
 
-  // The first attempt starts.
   void Begin(MonotonicTime now) { until_ = now + kEndCheckpointTimeout; }
   // An attempt has failed and another will follow. Returns whether the error differs from that of
   // the attempt before. REQUIRES: IsRetryable(error).

@@ -9,10 +9,11 @@
 namespace pawl {
 namespace {
 
-// No rank had reached the step when the checkpoint was requested, or all had ended there. The
-// evaluations before the step are complete at the cut; one of the step itself is repeated. But the
-// one of the job's end counts if it is the best: its parameters are kept, and a longer job, which
-// does not evaluate there, would not know of it.
+// Returns the evaluations that the checkpoint stores. Those before its step are complete, because
+// no rank had reached the step when the checkpoint was requested, or all had ended there. The
+// evaluation at the step is left out, because the restored job repeats it. The exception is the
+// final checkpoint, which stores it if it is the best: its parameters are the kept ones, and a
+// restored job with more steps does not evaluate there.
 StoredEvaluations EvaluationsAt(const Checkpoints::Order& order, const StoredEvaluations& before,
                                 const CheckpointContext& context) {
   Evaluations evaluations(context.job);
@@ -39,8 +40,8 @@ StoredEvaluations EvaluationsAt(const Checkpoints::Order& order, const StoredEva
 StoredEvaluations EvaluationsBefore(const Checkpoints::Order& order,
                                     const Evaluations& evaluations) {
   const std::deque<EvaluationResult>& results = evaluations.results();
-  // At the job's end all are replayed from the first one on, which leaves out the effect of the
-  // last step's; unless the first ones are forgotten.
+  // EvaluationsAt replays all evaluations of a final checkpoint, and so leaves out the effect of
+  // the one at the last step. This needs the first evaluation.
   const bool replay_all = order.is_final && (results.empty() || results.front().evaluation() == 1);
   return replay_all ? StoredEvaluations() : evaluations.Save();
 }

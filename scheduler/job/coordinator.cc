@@ -119,12 +119,12 @@ Coordinator::View Coordinator::PresentView() {
 void Coordinator::Publish(View view, DeferredActions& actions) {
   published_ = std::move(view);
   if (published_.routing == nullptr) return;
-  const auto is_older = [epoch = published_.routing->epoch()](const RoutingWanted& wanted) {
+  const auto is_older = [epoch = published_.routing->epoch()](const RoutingRequest& wanted) {
     return wanted.newer_than < epoch;
   };
   // Most of the many calls wait for the same table.
-  while (const std::optional<RoutingWanted> wanted = pending_.routing.FindKey(is_older)) {
-    pending_.routing.AnswerIf([&](const RoutingWanted& other) { return other == *wanted; },
+  while (const std::optional<RoutingRequest> wanted = pending_.routing.FindKey(is_older)) {
+    pending_.routing.AnswerIf([&](const RoutingRequest& other) { return other == *wanted; },
                               *routings_.Answer(*wanted, published_.routing), actions);
   }
 }

@@ -16,7 +16,7 @@ Ticket Coordinator::GetRouting(const GetRoutingRequest& request, Done<RoutingTab
   if (rpc.refused()) return 0;
   OnRoutingAdopted(request.node(), request.incarnation(), request.newer_than_epoch(),
                    rpc.actions());
-  const RoutingWanted wanted = {request.newer_than_epoch(), request.accepts_changes()};
+  const RoutingRequest wanted = {request.newer_than_epoch(), request.accepts_changes()};
   const bool end_is_published = published_.state == state_.state() && state_.ended();
   if (!end_is_published && published_.routing != nullptr &&
       published_.routing->epoch() > request.newer_than_epoch()) {

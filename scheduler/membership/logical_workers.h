@@ -16,7 +16,8 @@
 
 namespace pawl {
 
-// The job fails after this many workers in a row died as host of a rank without completing a step.
+// The job fails if this many workers in a row die as host of a rank without completing a step, and
+// this takes longer than --worker_return_timeout_s.
 // The count is not saved: after a restart of the scheduler it starts at 0.
 inline constexpr uint32_t kMaxLossesWithoutAStep = 5;
 
@@ -143,8 +144,8 @@ class LogicalWorkers {
   // The host is answered with its present assignment. Returns whether that names a rank for the
   // first time; the answer must then wait until this is saved.
   bool MarkTold(const std::string& worker);
-  // The ranks that the host must give up and, asking for an assignment newer than this one, has not
-  // heard of and never will: they were given to it and taken away since. 0: it has had no answer.
+  // Ranks that `worker` must give up without ever having heard of them: they were given to it and
+  // taken away after assignment `known_version`, the newest that it knows. 0: it knows none.
   std::vector<FreeRank> LeavingUnheard(const std::string& worker, uint64_t known_version) const;
 
   // The host's report on its rank. Ignored if it has fewer steps than an earlier report.

@@ -293,9 +293,11 @@ absl::StatusOr<Node*> Membership::Heartbeat(const HeartbeatRequest& request, uin
     } else if (!std::exchange(node->disk_failure, "").empty()) {
       spdlog::info("{}: its log can be written again", NodeText(*node));
     }
-    if (request.routing_epoch() > node->adopted_epoch || node->adopted_epoch >= newest_epoch)
+    // No server can have adopted a routing that is not published yet.
+    const uint64_t adopted = std::min(request.routing_epoch(), newest_epoch);
+    if (adopted > node->adopted_epoch || node->adopted_epoch >= newest_epoch)
       node->adopted_at = now;
-    node->adopted_epoch = std::max(node->adopted_epoch, request.routing_epoch());
+    node->adopted_epoch = std::max(node->adopted_epoch, adopted);
   }
   if (node->role == WORKER_ROLE && request.has_worker())
     node->progress = KnownProgress(request.worker());

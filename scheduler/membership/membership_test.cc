@@ -1,5 +1,6 @@
 #include "scheduler/membership/membership.h"
 
+#include <limits>
 #include <string>
 
 #include "absl/strings/cord.h"
@@ -504,6 +505,16 @@ TEST_F(MembershipTest, HeartbeatsUpdateTheFiguresOfTheirRole) {
   ASSERT_TRUE(membership_.Heartbeat(request, 0, clock_.Now()).ok());
   EXPECT_EQ(membership_.All().at(0)->progress.samples(), 7u);
   EXPECT_EQ(membership_.All().at(0)->counters.rows(), 0u);
+}
+
+TEST_F(MembershipTest, ServerHasNotAdoptedAnUnpublishedRouting) {
+  const Node server = *Join(Server(1));
+  HeartbeatRequest request;
+  request.set_node(server.name);
+  request.set_incarnation(server.incarnation);
+  request.set_routing_epoch(std::numeric_limits<uint64_t>::max());
+  ASSERT_TRUE(membership_.Heartbeat(request, /*newest_epoch=*/5, clock_.Now()).ok());
+  EXPECT_EQ(membership_.All().at(0)->adopted_epoch, 5u);
 }
 
 TEST_F(MembershipTest, GoneNodesAreForgottenBeyondTheLimit) {

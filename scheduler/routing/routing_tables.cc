@@ -23,7 +23,7 @@ void RoutingTables::Remake(const Placement& placement, const Membership& members
 }
 
 std::shared_ptr<const RoutingTable> RoutingTables::Answer(
-    const RoutingWanted& wanted, const std::shared_ptr<const RoutingTable>& table) const {
+    const RoutingRequest& wanted, const std::shared_ptr<const RoutingTable>& table) const {
   if (wanted.accepts_changes) {
     if (std::optional<RoutingTable> changes = history_.Since(wanted.newer_than, *table);
         changes.has_value()) {

@@ -13,11 +13,11 @@
 namespace pawl {
 
 // A GetRouting request.
-struct RoutingWanted {
+struct RoutingRequest {
   uint64_t newer_than = 0;
   // The caller has the table of that epoch.
   bool accepts_changes = false;
-  bool operator==(const RoutingWanted&) const = default;
+  bool operator==(const RoutingRequest&) const = default;
 };
 
 // Builds the table of the present placement and keeps the changes between tables. The caller
@@ -46,7 +46,7 @@ class RoutingTables {
   // The response to a request that gets `table`, which Newest once returned: all of it, or the
   // changes up to it. REQUIRES: `table` is newer than requested.
   std::shared_ptr<const RoutingTable> Answer(
-      const RoutingWanted& wanted, const std::shared_ptr<const RoutingTable>& table) const;
+      const RoutingRequest& wanted, const std::shared_ptr<const RoutingTable>& table) const;
 
  private:
   const uint64_t job_id_;
@@ -54,7 +54,7 @@ class RoutingTables {
   bool is_behind_ = false;
   // Nodes may have another table of newest_'s epoch.
   bool is_rebuilt_ = false;
-  // Up to newest_.
+  // The changes that lead to newest_.
   RoutingHistory history_;
 };
 

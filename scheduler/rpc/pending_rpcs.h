@@ -39,7 +39,7 @@ class PendingRpcs {
     bool operator==(const GroupExchange&) const = default;
   };
 
-  PendingCalls<RoutingWanted, RoutingTable> routing;
+  PendingCalls<RoutingRequest, RoutingTable> routing;
   // Keyed by the table's id.
   PendingCalls<uint32_t, CreateTableResponse> tables;
   PendingCalls<BarrierParty, BarrierResponse> barriers;

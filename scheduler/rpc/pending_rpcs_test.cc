@@ -20,7 +20,7 @@ class PendingRpcsTest : public testing::Test {
     return ticket;
   }
   void ParkOneOfEach() {
-    Suspend(pending_.routing, RoutingWanted{3, true});
+    Suspend(pending_.routing, RoutingRequest{3, true});
     Suspend(pending_.tables, 1u);
     Suspend(pending_.barriers, {"b", 0, "worker-0"});
     Suspend(pending_.assignments, {"worker-0", 0});
@@ -61,7 +61,7 @@ TEST_F(PendingRpcsTest, AllKindsShareOneLimit) {
   ParkOneOfEach();
   for (size_t i = 9; i < kMaxPendingCalls; ++i) {
     ASSERT_TRUE(pending_.CheckRoom().ok()) << i;
-    Suspend(pending_.routing, RoutingWanted{i, false});
+    Suspend(pending_.routing, RoutingRequest{i, false});
   }
   EXPECT_EQ(pending_.CheckRoom().code(), absl::StatusCode::kResourceExhausted);
   DeferredActions actions;

@@ -119,6 +119,13 @@ std::vector<std::string> InSync(const RoutingTable& routing, int partition) {
   return names;
 }
 
+// The name of the partition's primary; empty if it has none.
+std::string PrimaryOf(const RoutingTable& routing, int partition) {
+  const uint32_t primary = routing.primary(partition);
+  if (primary >= static_cast<uint32_t>(routing.servers_size())) return "";
+  return routing.servers(static_cast<int>(primary)).node();
+}
+
 // A server's replica of one partition.
 struct HeldReplica {
   std::string server;
@@ -131,14 +138,22 @@ struct HeldReplica {
 
 // The servers that may become primary: those in sync by the newest known routing that are not
 // behind a restarted server. A restarted server may have acted by a later routing, with another
-// primary and another in-sync set. Its changes of `primary_since`, the term of the newest known
-// routing, or of earlier terms do not count: the primary has them too, or they were never
-// acknowledged, and a living primary has acknowledged more since it registered.
-std::vector<std::string> Candidates(const std::vector<std::string>& in_sync, uint64_t primary_since,
+// in-sync set and perhaps another primary. Its changes of terms before `primary_since`, the term of
+// the newest known routing, do not count: the primary of that term has them too, or they were never
+// acknowledged. Nor do its changes of that term while the `primary` of the term lives and has all
+// of them. Otherwise they count: the servers that are in sync by the newest known routing may have
+// been dropped from a later one, under which the restarted server acknowledged its last changes.
+std::vector<std::string> Candidates(const std::vector<std::string>& in_sync,
+                                    const std::string& primary, uint64_t primary_since,
                                     const std::vector<HeldReplica>& held) {
+  const bool primary_lives =
+      std::any_of(held.begin(), held.end(), [&primary](const HeldReplica& replica) {
+        return replica.server == primary && !replica.restarted;
+      });
+  const uint64_t least_term = primary_lives ? primary_since + 1 : primary_since;
   const HeldReplica* ahead = nullptr;
   for (const HeldReplica& replica : held) {
-    if (!replica.restarted || replica.position.first <= primary_since) continue;
+    if (!replica.restarted || replica.position.first < least_term) continue;
     if (ahead == nullptr || replica.position > ahead->position) ahead = &replica;
   }
   std::vector<std::string> candidates;
@@ -315,7 +330,7 @@ absl::StatusOr<SchedulerState> RebuildState(const RebuildOptions& options,
   for (int partition = 0; partition < routing.primary_size(); ++partition) {
     const std::vector<std::string> in_sync = InSync(routing, partition);
     const std::vector<std::string> candidates = Candidates(
-        in_sync,
+        in_sync, PrimaryOf(routing, partition),
         partition < routing.replicas_size() ? routing.replicas(partition).primary_since() : 0,
         held[static_cast<uint32_t>(partition)]);
     if (candidates.empty()) {

@@ -67,10 +67,10 @@ inline constexpr size_t kMaxRegistrationBytes = size_t{4} << 30;
 // Answers calls for a scheduler without a state, and collects registrations. Every answer is an
 // error that makes the node retry. Not thread-safe.
 //
-// A registration counts only if it has the challenge of this census, which the server learns from
-// the answer to its first one: the server has lived since the census began. A message from before
-// may arrive late. Its process may be dead and its data lost; or the server lives and has adopted
-// a later routing, or the message is of a copy of its data directory, which the lost scheduler had
+// The answer to a server's first registration has the challenge of this census. A registration
+// counts only if it repeats the challenge, which proves that the server sent it after the census
+// began. An earlier message may be of a process that is dead and whose data is lost, of a server
+// that has adopted a later routing since, or of a copied data directory that the lost scheduler
 // refused.
 class RebuildCensus {
  public:

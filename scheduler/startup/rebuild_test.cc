@@ -17,6 +17,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::UnorderedElementsAre;
 
 constexpr uint64_t kJob = 77;
 
@@ -165,22 +166,39 @@ TEST(RebuildTest, ServerWithDamagedDataCountsAsMissing) {
   EXPECT_THAT(std::string(state.status().message()), HasSubstr("--rebuild_without=server-2"));
 }
 
+void SetPosition(RegisterRequest& server, int replica, uint64_t term, uint64_t index) {
+  server.mutable_recovered(replica)->set_term(term);
+  server.mutable_recovered(replica)->set_log_index(index);
+}
+
+// The primary acknowledges alone after its backup was dropped. Then it is restarted, and the
+// backup, which has not heard of that, knows the newest routing.
+TEST(RebuildTest, RestartedPrimaryThatIsAheadOfItsBackupIsTheOnlyCandidate) {
+  RegisterRequest backup = Server(2, 9, {0, 2});
+  backup.mutable_held_job()->mutable_routing()->mutable_replicas(0)->set_primary_since(4);
+  SetPosition(backup, 0, 4, 100);
+  RegisterRequest primary = Server(0, 9, {0, 1});
+  SetPosition(primary, 0, 4, 150);
+  const auto living = RebuildState(Options(), {backup, primary});
+  ASSERT_TRUE(living.ok()) << living.status();
+  EXPECT_THAT(LastInSync(*living, 0), UnorderedElementsAre(0, 2)) << "a backup has what is acked";
+  primary.clear_held_job();
+  const auto restarted = RebuildState(Options(), {backup, primary});
+  ASSERT_TRUE(restarted.ok()) << restarted.status();
+  EXPECT_THAT(LastInSync(*restarted, 0), ElementsAre(0));
+}
+
 TEST(RebuildTest, ReplicaBehindALaterTermIsNotTrusted) {
-  const auto set_position = [](RegisterRequest& server, int replica, uint64_t term,
-                               uint64_t index) {
-    server.mutable_recovered(replica)->set_term(term);
-    server.mutable_recovered(replica)->set_log_index(index);
-  };
   RegisterRequest living = Server(2, 9, {0, 2});
   living.mutable_held_job()->mutable_routing()->mutable_replicas(0)->set_primary_since(4);
-  set_position(living, 0, 4, 100);
+  SetPosition(living, 0, 4, 100);
   RegisterRequest restarted = Server(0, 9, {0, 1});
   restarted.clear_held_job();
   for (const auto& [term, index, in_sync] :
        std::vector<std::tuple<uint64_t, uint64_t, std::vector<uint32_t>>>{
-           {5, 90, {0}}, {4, 101, {2, 0}}, {4, 99, {2, 0}}, {3, 200, {2, 0}}}) {
+           {5, 90, {0}}, {4, 101, {0}}, {4, 99, {2, 0}}, {3, 200, {2, 0}}}) {
     SCOPED_TRACE(absl::StrCat("the restarted server has term ", term, ", index ", index));
-    set_position(restarted, 0, term, index);
+    SetPosition(restarted, 0, term, index);
     const auto state = RebuildState(Options(), {living, restarted});
     ASSERT_TRUE(state.ok()) << state.status();
     EXPECT_EQ(LastInSync(*state, 0), in_sync);

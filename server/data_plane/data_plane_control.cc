@@ -128,7 +128,7 @@ std::vector<RecoveredReplica> DataPlane::ReplicasWithData() const {
     RecoveredReplica& entry = replicas.emplace_back();
     entry.set_partition(replica->index);
     entry.set_log_index(replica->partition->log_index());
-    entry.set_term(replica->partition->terms().last_term());
+    entry.set_term(replica->partition->terms().TermOf(replica->partition->log_index()));
   }
   return replicas;
 }

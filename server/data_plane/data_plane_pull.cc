@@ -29,7 +29,7 @@ void MeasureStaleness(Replica& replica, const Sender& sender) PAWL_REQUIRES(repl
   const Partition& partition = *replica.partition;
   if (IsSync(partition.options().consistency.mode())) return;
   replica.pull_marks.OnPull(sender.number, sender.step);
-  // Another step is none that the rank trains.
+  // The rank does not train a step that is this far ahead.
   if (sender.step > partition.clock(sender.number) + PullMarks::kPullsAhead) return;
   const uint64_t slowest = partition.min_clock();
   replica.clock_staleness.Add(sender.step > slowest ? sender.step - slowest : 0);

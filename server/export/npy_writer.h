@@ -17,8 +17,7 @@ namespace pawl {
 // The element types, little-endian.
 enum class NpyType { kFloat32, kUint64 };
 
-// Writes one array of known shape sequentially, in C order. Not
-// thread-safe.
+// Writes one array of known shape sequentially, in C order. Not thread-safe.
 class NpyWriter {
  public:
   // `env` outlives this.
@@ -26,14 +25,13 @@ class NpyWriter {
                                                            NpyType type,
                                                            absl::Span<const uint64_t> shape);
 
-  // Appends bytes of elements. OUT_OF_RANGE: more than the shape has. After an error the
-  // file is unusable.
+  // Appends bytes of elements. OUT_OF_RANGE: more than the shape has. After an error the file is
+  // unusable.
   absl::Status Append(absl::string_view bytes);
-  // Makes the file durable; its name is durable once the folder is synced. INTERNAL: elements
-  // are missing.
+  // Makes the file durable; its name is durable once the folder is synced. INTERNAL: elements are
+  // missing.
   absl::Status Finish();
 
-  // The size of the whole file.
   uint64_t file_bytes() const { return file_->size(); }
 
  private:

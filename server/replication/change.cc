@@ -36,15 +36,16 @@ absl::Status Apply(const ChangeView& change, const std::shared_ptr<const void>& 
             part->table().CheckAssignment(segment.element_type, segment.exponent, *assignment,
                                           partition.index(), partition.options().partitions);
         if (!status.ok()) return status;
-        return partition.TakeAssigned(sender, segment.ordinal, segment.table, *assignment).status();
+        return partition.AssignReplicated(sender, segment.ordinal, segment.table, *assignment)
+            .status();
       }
       absl::Status status = part->table().CheckGradient(
           segment.element_type, segment.exponent, segment.keys, segment.values, partition.index(),
           partition.options().partitions);
       if (!status.ok()) return status;
       return partition
-          .Take(sender, segment.ordinal, segment.table,
-                Gradient{segment.keys, segment.values, owner})
+          .PushReplicated(sender, segment.ordinal, segment.table,
+                          Gradient{segment.keys, segment.values, owner})
           .status();
     }
     case ChangeView::Kind::kEndStep:

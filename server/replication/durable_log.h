@@ -115,8 +115,9 @@ class DurableLog {
   // same index is still being stored; retry.
   virtual absl::StatusOr<std::unique_ptr<StoredSnapshot>> StoreSnapshot(uint32_t partition,
                                                                         HeldSnapshot snapshot) = 0;
-  // Resets the partition's log to that snapshot. Everything before it counts until the reset is
-  // durable, which is reported like an entry with the snapshot's index.
+  // Resets the partition's log to that snapshot. Until the reset is durable, recovery uses the
+  // snapshot and entries before it. The durable reset is reported like an entry with the snapshot's
+  // index.
   virtual void Replace(uint32_t partition, std::unique_ptr<StoredSnapshot> snapshot) = 0;
 
   // Returns the replica as it was after change `index`, from the partition's snapshots and entries.

@@ -261,7 +261,7 @@ absl::Status ReplicaReceiver::ReceivePiece(const ReplicaMap::View& view,
   return status;
 }
 
-// ForDurable also answers OK for a replica that is gone.
+// ForDurable also answers OK for a replica that has no data any more.
 absl::Status ReplicaReceiver::CheckDurable(const ChangeMark& mark) {
   Replica& replica = *mark.replica;
   MutexLock lock(replica.mu);

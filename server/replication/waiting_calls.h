@@ -29,7 +29,7 @@ struct Replica;
 // is left, or with an error when it is abandoned. Holds no thread. Thread-safe.
 class WaitingCall {
  public:
-  // Resume runs `resume` exactly once.
+  // The first call of Resume runs `resume`.
   WaitingCall(CallContext context, absl::AnyInvocable<void(absl::Status)> resume)
       : context_(std::move(context)), resume_(std::move(resume)) {}
 
@@ -91,8 +91,9 @@ class WaitingCalls {
                   CallContext context, Resume resume);
   // The same once all changes of primaries are committed.
   void ForCommit(const std::vector<ChangeMark>& changes, CallContext context, Resume resume);
-  // The same once all changes of backups and learners are durable here. Replicas whose role has
-  // changed by then do not count.
+  // The same once all changes of backups and learners are durable here. Replicas that have no data
+  // do not count. The caller checks afterwards whether a replica still has its change: it may have
+  // been replaced meanwhile.
   void ForDurable(const std::vector<ChangeMark>& changes, CallContext context, Resume resume);
 
   // Resumes the calls that Replica::TakeReady has returned. Call it without locks.

@@ -191,8 +191,8 @@ absl::StatusOr<PushOutcome> Partition::Push(const Sender& sender, uint64_t ordin
   return Accept(sender, ordinal, table, std::move(gradient));
 }
 
-absl::StatusOr<PushOutcome> Partition::Take(const Sender& sender, uint64_t ordinal, uint32_t table,
-                                            Gradient gradient) {
+absl::StatusOr<PushOutcome> Partition::PushReplicated(const Sender& sender, uint64_t ordinal,
+                                                      uint32_t table, Gradient gradient) {
   PAWL_ASSIGN_OR_RETURN(const PushWindow::Answer answer, LookUp(sender, ordinal));
   if (answer == PushWindow::Answer::kDuplicate) return PushOutcome::kDuplicate;
   return Accept(sender, ordinal, table, std::move(gradient));
@@ -221,8 +221,9 @@ absl::StatusOr<PushOutcome> Partition::Assign(const Sender& sender, uint64_t ord
   return AcceptAssigned(sender, ordinal, table, assignment);
 }
 
-absl::StatusOr<PushOutcome> Partition::TakeAssigned(const Sender& sender, uint64_t ordinal,
-                                                    uint32_t table, const Assignment& assignment) {
+absl::StatusOr<PushOutcome> Partition::AssignReplicated(const Sender& sender, uint64_t ordinal,
+                                                        uint32_t table,
+                                                        const Assignment& assignment) {
   PAWL_ASSIGN_OR_RETURN(const PushWindow::Answer answer, LookUp(sender, ordinal));
   if (answer == PushWindow::Answer::kDuplicate) return PushOutcome::kDuplicate;
   return AcceptAssigned(sender, ordinal, table, assignment);

@@ -132,8 +132,8 @@ class Partition {
                                    Gradient gradient);
   // Like Push, for a gradient that the primary has accepted: memory limits, which may differ in
   // this process, do not apply, and all earlier steps are applied.
-  absl::StatusOr<PushOutcome> Take(const Sender& sender, uint64_t ordinal, uint32_t table,
-                                   Gradient gradient);
+  absl::StatusOr<PushOutcome> PushReplicated(const Sender& sender, uint64_t ordinal, uint32_t table,
+                                             Gradient gradient);
 
   // Applies an assignment at once, under a push id like a gradient's. FAILED_PRECONDITION also for
   // a logical worker after the job's first step has begun (PushEffect in proto/parameter.proto).
@@ -142,8 +142,8 @@ class Partition {
   absl::StatusOr<PushOutcome> Assign(const Sender& sender, uint64_t ordinal, uint32_t table,
                                      const Assignment& assignment);
   // Like Assign, for an assignment that the primary has accepted.
-  absl::StatusOr<PushOutcome> TakeAssigned(const Sender& sender, uint64_t ordinal, uint32_t table,
-                                           const Assignment& assignment);
+  absl::StatusOr<PushOutcome> AssignReplicated(const Sender& sender, uint64_t ordinal,
+                                               uint32_t table, const Assignment& assignment);
 
   // Replaces the learning rates of tables under a push id like a gradient's; see SET_LEARNING_RATES
   // in proto/parameter.proto. Errors: as for Push, except RESOURCE_EXHAUSTED and UNAVAILABLE.
@@ -183,8 +183,8 @@ class Partition {
   // FAILED_PRECONDITION: without clip_global_norm, or the sender has not ended the step. Other
   // errors: as for CloseStep.
   absl::Status CheckStepSquares(const Sender& sender) const;
-  // The sum of the squares of a step's gradients as the optimizers get them but for the scale of
-  // CloseStep: summed over the logical workers and divided by their number (StepSum::Squares).
+  // The sum of the squares of a step's gradients, summed over the logical workers and divided by
+  // their number, before the scale of CloseStep is applied (StepSum::Squares).
   // Tables with the optimizer `assign` do not count. The open step's and the last closed step's sum
   // are known, because after a crash a step may be closed in some partitions only. For older steps
   // it is 0. All logical workers have ended a later step, and thus confirmed the close of the older
@@ -233,12 +233,11 @@ class Partition {
   // changed since the last restore.
   void RestoreBest();
 
-  // SYNC, for a restored partition that was saved just after it reached its version. Logical
-  // workers that push nothing here may have ended the next step already; they end it again,
-  // together with the other partitions, in which they may not have ended it. Workers that are
-  // behind, as backup workers may be, also start with this step; their pushes for closed steps
-  // would be dropped anyway. In the other modes nothing happens. FAILED_PRECONDITION: the partition
-  // has gradients of the step.
+  // SYNC, for a restored partition: sets the clock of every logical worker to the partition's
+  // version, so that all start at the same step in all partitions. A worker that pushes nothing
+  // here may have ended that step already, and ends it again. A worker that is behind, as backup
+  // workers may be, also starts there; its pushes for closed steps would be dropped anyway. In the
+  // other modes nothing happens. FAILED_PRECONDITION: the partition has gradients of the step.
   absl::Status ReopenStep();
 
   const TablePart* FindTable(uint32_t table) const;

@@ -37,9 +37,9 @@ TEST(PartitionLimits, ReplaysThePrimarysPushesDespiteLocalLimits) {
   options.max_staged_bytes = 1;
   Partition partition = MakePartition(options);
   EXPECT_FALSE(partition.Push(Worker(1, 0), 0, kRows, MakeGradient({1, 2}, {1, 1, 1, 1})).ok());
-  EXPECT_EQ(*partition.Take(Worker(1, 0), 0, kRows, MakeGradient({1, 2}, {1, 1, 1, 1})),
+  EXPECT_EQ(*partition.PushReplicated(Worker(1, 0), 0, kRows, MakeGradient({1, 2}, {1, 1, 1, 1})),
             PushOutcome::kAccepted);
-  EXPECT_EQ(*partition.Take(Worker(1, 0), 0, kRows, MakeGradient({1, 2}, {1, 1, 1, 1})),
+  EXPECT_EQ(*partition.PushReplicated(Worker(1, 0), 0, kRows, MakeGradient({1, 2}, {1, 1, 1, 1})),
             PushOutcome::kDuplicate);
 }
 

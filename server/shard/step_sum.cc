@@ -7,7 +7,7 @@
 namespace pawl {
 namespace {
 
-// Not inlined: gcc 12 then reports parts of the moved InlinedVector as uninitialized.
+// Not inlined: inlined, gcc 12 warns that parts of the moved InlinedVector are uninitialized.
 ABSL_ATTRIBUTE_NOINLINE Gradient CopyOf(const Gradient& gradient) {
   const size_t key_bytes = gradient.keys.size();
   const size_t value_bytes = gradient.values.size();
@@ -121,7 +121,6 @@ double StepSum::Squares(float scale) {
 
 bool StepSum::MustTake(uint32_t rank, size_t needed) const {
   if (!sum_at_close_) return rank == first_open_rank_;
-  // All gradients are kept until the close.
   return open_.contains(rank) || open_.size() < needed;
 }
 

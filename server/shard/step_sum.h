@@ -15,7 +15,7 @@
 namespace pawl {
 
 // Limit on the messages that a partition's gradients keep in memory. A message may be far larger
-// than its gradients in the partition. It counts once for consecutive gradients.
+// than its gradients in the partition. Consecutive gradients of one message count it once.
 inline constexpr size_t kMaxKeptMessageBytes = size_t{8} << 20;
 // Limit on the keys and values of gradients of the complete prefix that wait to be added.
 inline constexpr size_t kMaxWaitingBytes = size_t{1} << 20;
@@ -27,8 +27,9 @@ inline constexpr size_t kMaxWaitingBytes = size_t{1} << 20;
 // kMaxWaitingBytes, are added as they come. A gradient that arrives before an earlier one is kept.
 // Not thread-safe.
 //
-// A gradient that is kept keeps its whole message in memory if the message is small, and is copied
-// otherwise. A gradient whose owner keeps nothing else is never copied.
+// A gradient that is kept keeps its whole message in memory, as long as all these messages together
+// fit kMaxKeptMessageBytes, and is copied otherwise. A gradient that owns its memory alone is never
+// copied.
 //
 // With backup workers all gradients are kept until the close, which decides which ones count.
 //
@@ -82,7 +83,8 @@ class StepSum {
   };
   // A rank that has pushed in this step.
   struct Rank {
-    uint64_t next_ordinal = 0;  // to be added up
+    // The first ordinal that is not yet added.
+    uint64_t next_ordinal = 0;
     std::map<uint64_t, Staged> early;
   };
 

@@ -14,10 +14,14 @@ uint64_t LastOf(const std::vector<TermRun>& runs, size_t i, uint64_t last) {
 }  // namespace
 
 bool TermHistory::Begin(uint64_t first_index, uint64_t term) {
-  if (term == 0 || term < last_term()) return false;
-  if (term == last_term()) return first_index >= runs_.back().first_index;
-  if (!runs_.empty() && first_index < runs_.back().first_index) return false;
-  if (!runs_.empty() && first_index == runs_.back().first_index) runs_.pop_back();
+  // The runs with entries before `first_index`.
+  size_t begun = runs_.size();
+  if (begun > 0 && runs_[begun - 1].first_index == first_index) --begun;
+  if (term == 0) return false;
+  if (begun > 0 && (first_index < runs_[begun - 1].first_index || term < runs_[begun - 1].term))
+    return false;
+  runs_.resize(begun);
+  if (term == last_term()) return true;
   if (runs_.size() == kMaxTermRuns) runs_.erase(runs_.begin());
   runs_.push_back({first_index, term});
   return true;

@@ -23,9 +23,10 @@ struct TermRun {
 // before the first run is unknown and reads as 0. Not thread-safe.
 class TermHistory {
  public:
-  // Starts a run at `first_index`. It replaces a last run that starts at the same index and thus
-  // has no entries. Returns false if `term` is 0, or if `first_index` or `term` is lower than that
-  // of the last run.
+  // The entries from `first_index` on have the term. Replaces a last run that starts there: it has
+  // no entries, as after a primary's term in which every request was a duplicate, and its term may
+  // be higher. Returns false, and changes nothing, if `term` is 0, or if `first_index` or `term` is
+  // lower than that of the last run with entries.
   bool Begin(uint64_t first_index, uint64_t term);
 
   // 0: unknown.

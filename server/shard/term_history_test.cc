@@ -32,6 +32,15 @@ TEST(TermHistoryTest, EmptyRunIsReplaced) {
       << "the same term continues";
 }
 
+// A new primary answered only duplicates, and an earlier primary's entry replaces its term.
+TEST(TermHistoryTest, EmptyRunIsReplacedByALowerTerm) {
+  EXPECT_EQ(Of({{1, 2}, {4, 7}, {4, 5}}).runs(), (std::vector<TermRun>{{1, 2}, {4, 5}}));
+  EXPECT_EQ(Of({{1, 2}, {4, 7}, {4, 2}}).runs(), (std::vector<TermRun>{{1, 2}}));
+  TermHistory history = Of({{1, 2}, {4, 7}});
+  EXPECT_FALSE(history.Begin(4, 1));
+  EXPECT_EQ(history.runs(), (std::vector<TermRun>{{1, 2}, {4, 7}}));
+}
+
 TEST(TermHistoryTest, TermsAndIndicesOnlyGrow) {
   TermHistory history = Of({{1, 2}, {4, 6}});
   EXPECT_FALSE(history.Begin(5, 5));

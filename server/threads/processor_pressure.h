@@ -20,8 +20,9 @@ class ProcessorPressure {
   explicit ProcessorPressure(const Clock& clock, std::string file = "/proc/pressure/cpu")
       : clock_(clock), file_(std::move(file)) {}
 
-  // The share of the time since the last reading, kInterval or more ago, in which a thread of any
-  // process waited for a processor. 0 at first, and if the kernel does not report it.
+  // The share of the time between the last two readings, at least kInterval apart, in which a
+  // thread of any process waited for a processor. 0 before two readings, and if the kernel reports
+  // none.
   double Share();
 
  private:

@@ -44,12 +44,12 @@ ABSL_FLAG(double, seconds, 10, "how long each attack lasts");
 ABSL_FLAG(double, minutes, 0, "how long all attacks take together; default: as --seconds says");
 ABSL_FLAG(double, calm_seconds, 5, "how long the client's rate is measured before each attack");
 ABSL_FLAG(std::vector<std::string>, attacks, {}, "their names, separated by commas; default: all");
-ABSL_FLAG(uint64_t, seed, 1, "of the attacks' random bytes");
+ABSL_FLAG(uint64_t, seed, 1, "seed of the attacks' random bytes");
 ABSL_FLAG(uint32_t, attackers, 2, "threads of each attack");
 // How the program starts its attackers.
 ABSL_FLAG(std::string, attack_as, "", "only attack, in this way, until SIGTERM");
-ABSL_FLAG(std::vector<std::string>, addresses, {}, "of the daemons, for --attack_as");
-ABSL_FLAG(std::string, tls_dir, "", "of the attackers, for --attack_as");
+ABSL_FLAG(std::vector<std::string>, addresses, {}, "addresses of the daemons, for --attack_as");
+ABSL_FLAG(std::string, tls_dir, "", "certificates of the attackers, for --attack_as");
 
 namespace pawl {
 namespace {
@@ -70,7 +70,6 @@ double MemoryOf(pid_t pid) {
   return static_cast<double>(resident) * 4096 / (1 << 20);
 }
 
-// The processor time that a process has used.
 double ProcessorSecondsOf(pid_t pid) {
   std::ifstream file(absl::StrCat("/proc/", pid, "/stat"));
   std::string line;
@@ -193,7 +192,7 @@ class Siege {
         {"ratio", before > 0 ? during / before : 0},
         {"attackers_cores", attackers_cores},
         {"daemons_cores", cores},
-        // The share of what the attackers' own processor time has left.
+        // The ratio if the processor time that the attackers take is left out.
         {"ratio_of_rest", before > 0 && attackers_cores < all_cores
                               ? during / before / (1 - attackers_cores / all_cores)
                               : 0},
@@ -251,7 +250,6 @@ class Siege {
       sum += ProcessorSecondsOf(cluster_.node(name).pid());
     return sum;
   }
-  // The sum over all daemons.
   double Memory() {
     double sum = 0;
     for (const std::string& name : cluster_.names()) sum += MemoryOf(cluster_.node(name).pid());
@@ -316,8 +314,8 @@ int Main() {
   options.servers = kServers;
   options.replicas = 2;
   options.tls = true;
-  // A worker's certificate can take the job's rank, and leaves it without a host. That the job
-  // fails then is its deadline's purpose.
+  // An attacker with a worker's certificate can take the job's rank and leave it without a host.
+  // The job must not fail for that during the attacks.
   options.flags["scheduler"] = {
       absl::StrCat("--worker_return_timeout_s=", kWorkerReturnTimeout.count())};
   const auto cluster = ProcessCluster::Start(options);
@@ -338,7 +336,7 @@ int Main() {
                              : absl::GetFlag(FLAGS_seconds);
   Siege siege(**cluster, target, seconds);
   bool good = true;
-  for (const Attack& attack : attacks) good = good && siege.Withstands(attack);
+  for (const Attack& attack : attacks) good = siege.Withstands(attack) && good;
   return siege.IsExact() && good ? 0 : 1;
 }
 

@@ -29,8 +29,8 @@ constexpr std::chrono::milliseconds kRestartPause{300};
 // A day in 2027.
 constexpr uint64_t kUnixMsAtBegin = 1'800'000'000'000;
 
-// Returns the names that an error message lists after `label`, up to the next blank or semicolon,
-// separated by `separator`.
+// Returns the names that an error message lists after `label`, separated by `separator`. The list
+// ends at the first character that is in neither names nor separators, such as a semicolon.
 std::vector<std::string> NamedAfter(const std::string& message, const std::string& label,
                                     const char* separator) {
   const size_t at = message.find(label);

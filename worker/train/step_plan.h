@@ -16,7 +16,6 @@ class StepPlan {
   // the step of the checkpoint, with evaluation 1.
   StepPlan(const Job& job, const EpochSteps& epochs, uint64_t restored_step = 0);
 
-  // Steps of the job, the same for every rank.
   uint64_t total_steps() const { return total_steps_; }
 
   // The first number of steps, greater than `steps_done`, at which training pauses for an

@@ -8,13 +8,7 @@ import time
 import traceback
 from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Union
 
-from pawl import (
-    _abi,
-    data as data_module,
-    errors,
-    evaluation as evaluation_module,
-    kept as kept_module,
-)
+from pawl import _abi, data as data_module, errors, kept as kept_module
 from pawl.client import Client, Status
 from pawl.cluster import LocalCluster
 from pawl.futures import Future
@@ -355,7 +349,7 @@ class Job:
         if rank.evaluation is not None:
             raise errors.FailedPreconditionError("evaluate: this step has an evaluation already")
         header = {"evaluation": rank.evaluations + 1, "step": rank.step, "rank": rank.number}
-        result = evaluation_module.report(self.client, header, scores, labels)
+        result = self._reporter.report_evaluation(header, scores, labels)
         rank.evaluations += 1
         rank.evaluation = result
         return result

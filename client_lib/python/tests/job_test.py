@@ -39,7 +39,7 @@ class FakeClient:
 
     def __init__(self):
         self.calls = []
-        # Of the latest pawl_finish_rank.
+        # What the latest pawl_finish_rank reported.
         self.progress = {}
 
     def call(self, name, *arguments, **options):
