@@ -469,8 +469,6 @@ class Client {
                                                            const CallOptions& options = {});
   std::future<absl::StatusOr<ExchangeInGroupResponse>> ExchangeInGroup(
       ExchangeInGroupRequest request, const CallOptions& options = {});
-  std::future<absl::StatusOr<WatchGroupResponse>> WatchGroup(WatchGroupRequest request,
-                                                             const CallOptions& options = {});
   void WatchGroup(WatchGroupRequest request, const CallOptions& options,
                   absl::AnyInvocable<void(absl::StatusOr<WatchGroupResponse>)> done);
   std::future<absl::StatusOr<ReportEvaluationResponse>> ReportEvaluation(

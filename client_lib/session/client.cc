@@ -365,13 +365,6 @@ void Client::WatchGroup(WatchGroupRequest request, const CallOptions& options,
       *core_, "WatchGroup", std::move(request), options, std::move(done), Whole());
 }
 
-std::future<absl::StatusOr<WatchGroupResponse>> Client::WatchGroup(WatchGroupRequest request,
-                                                                   const CallOptions& options) {
-  std::future<absl::StatusOr<WatchGroupResponse>> result;
-  WatchGroup(std::move(request), options, Fulfilling(result));
-  return result;
-}
-
 void Client::ReportEvaluation(
     ReportEvaluationRequest request, const CallOptions& options,
     absl::AnyInvocable<void(absl::StatusOr<ReportEvaluationResponse>)> done) {

@@ -18,7 +18,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little,
               "scores are read as they lie on the wire");
 
-using Score = RankEvaluation::Score;
+using Score = EvaluationShare::Score;
 
 std::string Where(const ReportEvaluationRequest& part) {
   return absl::StrCat("evaluation ", part.evaluation(), " rank ", part.rank(),
@@ -242,7 +242,7 @@ EvaluationInput EvaluationCollector::TakeLabel(uint32_t label) {
   input.final = final_;
   input.rounded_scores = rounded_scores_;
   for (Share& share : absl::MakeSpan(shares_).subspan(label * ranks_, ranks_)) {
-    RankEvaluation rank = share.sums;
+    EvaluationShare rank = share.sums;
     for (std::vector<Score>& piece : share.parts) {
       rank.scores.insert(rank.scores.end(), piece.begin(), piece.end());
       piece = {};

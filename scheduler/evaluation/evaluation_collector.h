@@ -52,13 +52,13 @@ class EvaluationCollector {
     bool complete() const { return !received.empty() && received_count == received.size(); }
 
     // By part; empty until the first part.
-    std::vector<std::vector<RankEvaluation::Score>> parts;
+    std::vector<std::vector<EvaluationShare::Score>> parts;
     std::vector<bool> received;
     size_t received_count = 0;
     uint64_t positives_and_negatives = 0;
     // Distinct scores in all parts.
     uint64_t scores = 0;
-    RankEvaluation sums;
+    EvaluationShare sums;
   };
 
   // Whether the part belongs to the present evaluation: its rank, label and number.
@@ -67,7 +67,7 @@ class EvaluationCollector {
   absl::Status CheckOrder(const ReportEvaluationRequest& part, const Share& share) const;
   // With the last part, the parts count all samples, and their scores ascend.
   absl::Status CheckLast(const ReportEvaluationRequest& part, const Share& share,
-                         const std::vector<RankEvaluation::Score>& scores, uint64_t counted) const;
+                         const std::vector<EvaluationShare::Score>& scores, uint64_t counted) const;
   EvaluationInput TakeLabel(uint32_t label);
 
   const uint32_t ranks_;

@@ -108,7 +108,7 @@ TEST(EvaluationCollectorTest, HugeCountsDoNotOverflow) {
   EvaluationInput input;
   const uint32_t many = std::numeric_limits<uint32_t>::max();
   for (int rank = 0; rank < 4; ++rank) {
-    RankEvaluation share;
+    EvaluationShare share;
     share.samples = 2ull * many;
     share.scores = {{0.25f, 0, many}, {0.75f, many, 0}};
     input.ranks.push_back(share);

@@ -10,7 +10,7 @@
 namespace pawl {
 namespace {
 
-using Score = RankEvaluation::Score;
+using Score = EvaluationShare::Score;
 
 // The labels of the samples with one score.
 struct ScoreCounts {
@@ -25,9 +25,9 @@ struct ScoreCounts {
 std::vector<ScoreCounts> Merge(const EvaluationInput& input) {
   std::vector<Score> all;
   size_t count = 0;
-  for (const RankEvaluation& rank : input.ranks) count += rank.scores.size();
+  for (const EvaluationShare& rank : input.ranks) count += rank.scores.size();
   all.reserve(count);
-  for (const RankEvaluation& rank : input.ranks)
+  for (const EvaluationShare& rank : input.ranks)
     all.insert(all.end(), rank.scores.begin(), rank.scores.end());
   std::sort(all.begin(), all.end(),
             [](const Score& a, const Score& b) { return a.score < b.score; });
@@ -110,7 +110,7 @@ void SetGauc(const EvaluationInput& input, EvaluationResult& result) {
   uint64_t groups = 0;
   uint64_t samples = 0;
   absl::uint128 auc_sum = 0;
-  for (const RankEvaluation& rank : input.ranks) {
+  for (const EvaluationShare& rank : input.ranks) {
     groups += rank.groups;
     samples += rank.group_samples;
     auc_sum += rank.group_auc_sum;
@@ -124,7 +124,7 @@ void SetGauc(const EvaluationInput& input, EvaluationResult& result) {
 void SetNdcg(const EvaluationInput& input, EvaluationResult& result) {
   uint64_t groups = 0;
   absl::uint128 sum = 0;
-  for (const RankEvaluation& rank : input.ranks) {
+  for (const EvaluationShare& rank : input.ranks) {
     groups += rank.ndcg_groups;
     sum += rank.ndcg_sum;
   }
@@ -144,7 +144,7 @@ EvaluationResult ComputeLabel(const EvaluationInput& input, Loss loss) {
   double absolute_error_sum = 0;
   uint64_t step = 0;
   for (size_t rank = 0; rank < input.ranks.size(); ++rank) {
-    const RankEvaluation& share = input.ranks[rank];
+    const EvaluationShare& share = input.ranks[rank];
     samples += share.samples;
     correct += share.correct;
     logloss_sum += share.logloss_sum;

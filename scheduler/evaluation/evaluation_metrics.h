@@ -15,7 +15,7 @@ namespace pawl {
 inline constexpr uint64_t kCalibrationBins = 10;
 
 // One rank's share.
-struct RankEvaluation {
+struct EvaluationShare {
   struct Score {
     float score;
     uint32_t positives;
@@ -44,7 +44,7 @@ struct EvaluationInput {
   bool final = false;
   // Whether the ranks rounded their scores.
   bool rounded_scores = false;
-  std::vector<RankEvaluation> ranks;
+  std::vector<EvaluationShare> ranks;
   // With several labels: the label's name, and in the first label's input those of the others.
   std::string label;
   std::vector<EvaluationInput> other_labels;

@@ -37,7 +37,7 @@ EvaluationInput InputOf(const std::vector<Sample>& samples, size_t ranks) {
   EvaluationInput input;
   input.evaluation = 1;
   for (size_t rank = 0; rank < ranks; ++rank) {
-    RankEvaluation share;
+    EvaluationShare share;
     std::map<float, std::pair<uint32_t, uint32_t>> counts;
     for (size_t i = rank; i < samples.size(); i += ranks) {
       const Sample& sample = samples[i];
@@ -211,7 +211,7 @@ TEST(EvaluationMetricsTest, LargestGroupDoesNotOverflow) {
 TEST(EvaluationMetricsTest, SquaredLossHasMeanAbsoluteError) {
   EvaluationInput input;
   for (const double error : {3.0, 5.0}) {
-    RankEvaluation share;
+    EvaluationShare share;
     share.samples = 2;
     share.absolute_error_sum = error;
     share.squared_error_sum = error * error;

@@ -289,8 +289,12 @@ class Coordinator {
   void Inspect(DeferredActions& actions) PAWL_REQUIRES(mu_);
   void WriteReport(DeferredActions& actions) PAWL_REQUIRES(mu_);
   void OnReportWritten(const absl::Status& status) PAWL_EXCLUDES(mu_);
-  void FailJob(const std::string& failure, DeferredActions& actions) PAWL_REQUIRES(mu_);
-  void StopJobFor(const std::string& reason, DeferredActions& actions) PAWL_REQUIRES(mu_);
+  // Ends the job as FAILED or STOPPED, unless it has ended or is about to be COMPLETED.
+  void EndEarly(JobState state, absl::string_view reason, DeferredActions& actions)
+      PAWL_REQUIRES(mu_);
+  void FailJob(absl::string_view failure, DeferredActions& actions) PAWL_REQUIRES(mu_) {
+    EndEarly(FAILED, failure, actions);
+  }
   // The job has reached a final state: answers all calls and reports.
   void OnEnded(DeferredActions& actions) PAWL_REQUIRES(mu_);
 

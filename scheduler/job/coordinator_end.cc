@@ -92,7 +92,7 @@ void Coordinator::RestoreBest(DeferredActions& actions) {
       &ServerCaller::RestoreBest,
       [this](const absl::Status& status, DeferredActions& actions) PAWL_REQUIRES(mu_) {
         if (!status.ok()) {
-          FailJob(std::string(status.message()), actions);
+          FailJob(status.message(), actions);
           return;
         }
         spdlog::info("restored the parameters of evaluation {}",
@@ -110,7 +110,7 @@ void Coordinator::CheckpointEnd(DeferredActions& actions) {
       [this](const absl::StatusOr<std::vector<InspectResponse>>& answers, DeferredActions& actions)
           PAWL_REQUIRES(mu_) {
             if (!answers.ok()) {
-              FailJob(std::string(answers.status().message()), actions);
+              FailJob(answers.status().message(), actions);
               return;
             }
             uint64_t step = 0;
@@ -160,7 +160,7 @@ void Coordinator::Inspect(DeferredActions& actions) {
               status = end_.SetResult(names, *answers);
             }
             if (!status.ok()) {
-              FailJob(std::string(status.message()), actions);
+              FailJob(status.message(), actions);
               return;
             }
             spdlog::info("digest {}", DigestText(*end_.digest()));
@@ -182,7 +182,7 @@ void Coordinator::OnReportWritten(const absl::Status& status) {
   Section section(*this);
   end_.Advance();
   if (!status.ok()) {
-    FailJob(std::string(status.message()), section.actions());
+    FailJob(status.message(), section.actions());
     return;
   }
   if (!state_.Complete()) return;
@@ -193,19 +193,10 @@ void Coordinator::OnReportWritten(const absl::Status& status) {
 
 // Other ends ------------------------------------------------------------------------
 
-void Coordinator::FailJob(const std::string& failure, DeferredActions& actions) {
+void Coordinator::EndEarly(JobState state, absl::string_view reason, DeferredActions& actions) {
   if (!end_.CanFail()) return;
   const JobState from = state_.state();
-  if (!state_.Fail(BoundedText(failure, kMaxFailureBytes), clock_.Now())) return;
-  gate_.OnChange();
-  LogState(from);
-  OnEnded(actions);
-}
-
-void Coordinator::StopJobFor(const std::string& reason, DeferredActions& actions) {
-  if (!end_.CanFail()) return;
-  const JobState from = state_.state();
-  if (!state_.Stop(reason, clock_.Now())) return;
+  if (!state_.EndEarly(state, BoundedText(reason, kMaxFailureBytes), clock_.Now())) return;
   gate_.OnChange();
   LogState(from);
   OnEnded(actions);
@@ -241,13 +232,14 @@ Ticket Coordinator::StopJob(const StopJobRequest& request, Done<StopJobResponse>
   if (!state_.ended() && !end_.CanFail())
     return rpc.Answer(absl::UnavailableError("the job is ending, with its result"));
   rpc.Answer(StopJobResponse());
-  StopJobFor(request.reason().empty() ? "stopped on request" : request.reason(), rpc.actions());
+  EndEarly(STOPPED, request.reason().empty() ? "stopped on request" : request.reason(),
+           rpc.actions());
   return 0;
 }
 
 void Coordinator::Stop(absl::string_view reason) {
   Section section(*this);
-  StopJobFor(std::string(reason), section.actions());
+  EndEarly(STOPPED, reason, section.actions());
 }
 
 }  // namespace pawl

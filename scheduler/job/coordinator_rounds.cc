@@ -30,7 +30,7 @@ void Coordinator::CreateTableOnServers(uint32_t table, DeferredActions& actions)
         }
         const std::optional<StoredRestore>& restored = checkpoints_.restored_from();
         if (!status.ok() && restored.has_value() && spec.id() <= restored->last_table()) {
-          FailJob(std::string(status.message()), actions);
+          FailJob(status.message(), actions);
           return;
         }
         absl::StatusOr<CreateTableResponse> answer = CreateTableResponse();
@@ -97,7 +97,7 @@ void Coordinator::LoadOnServers(DeferredActions& actions) {
       [this, name = request.name()](const absl::Status& status, DeferredActions& actions)
           PAWL_REQUIRES(mu_) {
             if (!status.ok()) {
-              FailJob(std::string(status.message()), actions);
+              FailJob(status.message(), actions);
               return;
             }
             checkpoints_.OnLoaded();

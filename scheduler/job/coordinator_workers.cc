@@ -193,7 +193,7 @@ void Coordinator::ComputeAndJudge(const EvaluationInput& input, Loss loss) {
       &ServerCaller::KeepBest,
       [this, result](const absl::Status& status, DeferredActions& actions) PAWL_REQUIRES(mu_) {
         if (!status.ok()) {
-          FailJob(std::string(status.message()), actions);
+          FailJob(status.message(), actions);
           return;
         }
         evaluations_.OnBestKept();

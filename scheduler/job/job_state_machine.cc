@@ -24,15 +24,7 @@ bool JobStateMachine::Complete() {
   return true;
 }
 
-bool JobStateMachine::Fail(const std::string& failure, MonotonicTime now) {
-  return End(FAILED, failure, now);
-}
-
-bool JobStateMachine::Stop(const std::string& reason, MonotonicTime now) {
-  return End(STOPPED, reason, now);
-}
-
-bool JobStateMachine::End(JobState state, const std::string& reason, MonotonicTime now) {
+bool JobStateMachine::EndEarly(JobState state, const std::string& reason, MonotonicTime now) {
   if (ended()) return false;
   if (state_ == STARTING) started_ = now;
   if (state_ != FINISHING) ended_ = now;

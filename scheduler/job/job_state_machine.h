@@ -18,8 +18,8 @@ class JobStateMachine {
   bool Start(MonotonicTime now);
   bool Finish(MonotonicTime now);
   bool Complete();
-  bool Fail(const std::string& failure, MonotonicTime now);
-  bool Stop(const std::string& reason, MonotonicTime now);
+  // To FAILED or STOPPED.
+  bool EndEarly(JobState state, const std::string& reason, MonotonicTime now);
 
   JobState state() const { return state_; }
   bool ended() const { return state_ == COMPLETED || state_ == FAILED || state_ == STOPPED; }
@@ -37,8 +37,6 @@ class JobStateMachine {
   absl::Status CheckNotEnded() const;
 
  private:
-  bool End(JobState state, const std::string& reason, MonotonicTime now);
-
   JobState state_ = STARTING;
   std::string reason_;
   MonotonicTime started_;

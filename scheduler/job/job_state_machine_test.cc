@@ -32,9 +32,9 @@ TEST(JobStateMachineTest, FirstEndStands) {
   JobStateMachine job;
   job.Start(clock.Now());
   EXPECT_TRUE(job.CheckNotEnded().ok());
-  EXPECT_TRUE(job.Fail("server-1 died", clock.Now()));
-  EXPECT_FALSE(job.Fail("worker-0 died", clock.Now()));
-  EXPECT_FALSE(job.Stop("enough", clock.Now()));
+  EXPECT_TRUE(job.EndEarly(FAILED, "server-1 died", clock.Now()));
+  EXPECT_FALSE(job.EndEarly(FAILED, "worker-0 died", clock.Now()));
+  EXPECT_FALSE(job.EndEarly(STOPPED, "enough", clock.Now()));
   EXPECT_FALSE(job.Finish(clock.Now()));
   EXPECT_EQ(job.state(), FAILED);
   EXPECT_EQ(job.CheckNotEnded().code(), absl::StatusCode::kFailedPrecondition);
@@ -44,14 +44,14 @@ TEST(JobStateMachineTest, FirstEndStands) {
 TEST(JobStateMachineTest, StoppedAndCompletedJobsAreUnavailable) {
   SimulatedClock clock;
   JobStateMachine stopped;
-  EXPECT_TRUE(stopped.Stop("enough", clock.Now()));
+  EXPECT_TRUE(stopped.EndEarly(STOPPED, "enough", clock.Now()));
   EXPECT_EQ(stopped.CheckNotEnded().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(stopped.TrainSeconds(clock.Now()), 0);
   JobStateMachine completed;
   completed.Start(clock.Now());
   completed.Finish(clock.Now());
   completed.Complete();
-  EXPECT_FALSE(completed.Fail("late", clock.Now()));
+  EXPECT_FALSE(completed.EndEarly(FAILED, "late", clock.Now()));
   EXPECT_EQ(completed.CheckNotEnded().code(), absl::StatusCode::kUnavailable);
 }
 

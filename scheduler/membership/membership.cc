@@ -211,7 +211,6 @@ absl::StatusOr<Membership::Registration> Membership::Register(const RegisterRequ
     node.leave_requested = before->leave_requested;
     node.draining = before->leave_requested;
     node.earlier = before->earlier;
-    node.earlier.set_samples(before->earlier.samples());
     // Workers that report by rank have their samples counted by rank.
     if (before->progress.ranks().empty())
       node.earlier.set_samples(before->earlier.samples() + before->progress.samples());

@@ -151,7 +151,8 @@ class Replicator final : public ReplicationStream::Owner {
   void After(MonotonicDuration delay, absl::AnyInvocable<void()> action) {
     transport_.After(delay, std::move(action));
   }
-  // Sends and starts nothing from now on; calls in flight end by themselves.
+  // Starts no stream, snapshot or GoBack from now on. Calls in flight, and a snapshot that is being
+  // sent, end with the transport.
   void Close();
 
   // Reports the replica's learners that have caught up, and restarts those that fell too far behind
