@@ -42,6 +42,8 @@ FaultInjector::FaultInjector(EventLoop& loop, SimulatedNetwork& network, SeededR
   if (schedule.suspends) kinds_.push_back(&FaultInjector::Suspend);
   if (schedule.loses_scheduler_state) {
     kinds_.push_back(&FaultInjector::LoseSchedulerState);
+    if (schedule.replicas > 1 && schedule.durability != MEMORY && !schedule.loses_disks)
+      kinds_.push_back(&FaultInjector::LoseSchedulerStateBehindAPause);
     if (schedule.loses_servers_with_state)
       kinds_.push_back(&FaultInjector::LoseSchedulerStateAndServers);
   }
@@ -388,6 +390,37 @@ void FaultInjector::LoseSchedulerState() {
   ++state_losses_;
   cluster_.scheduler().LoseState();
   StartSchedulerIn(milliseconds(1500));
+}
+
+void FaultInjector::LoseSchedulerStateBehindAPause() {
+  if (!IsRedundant() || !HasBegun()) return;
+  const int paused = RandomServer();
+  const std::shared_ptr<Incarnation> incarnation = cluster_.server_incarnation(paused);
+  if (incarnation->paused) return;
+  Note(absl::StrCat(incarnation->name, " is paused, until the scheduler and the others restart"));
+  incarnation->paused = true;
+  paused_.push_back(incarnation);
+  disturbed_.insert(paused);
+  In(milliseconds(2000), milliseconds(4000), [this, paused, incarnation] {
+    if (incarnation->alive) {
+      Note("the scheduler loses its state, and the servers that are not paused restart");
+      ++state_losses_;
+      cluster_.scheduler().LoseState();
+      for (int server = 0; server < cluster_.servers(); ++server) {
+        if (server == paused) continue;
+        disturbed_.insert(server);
+        cluster_.KillServer(server);
+        StartServerIn(server);
+      }
+      StartSchedulerIn(milliseconds(1500));
+    }
+    In(milliseconds(20), milliseconds(1500), [this, paused, incarnation] {
+      loop_.Note(absl::StrCat(incarnation->name, " resumes"));
+      disturbed_.erase(disturbed_.find(paused));
+      paused_.erase(std::find(paused_.begin(), paused_.end(), incarnation));
+      loop_.Resume(incarnation);
+    });
+  });
 }
 
 void FaultInjector::LoseSchedulerStateAndServers() {

@@ -54,6 +54,9 @@ class FaultInjector {
   // Deletes the scheduler's saved state, in some schedules together with some servers.
   void LoseSchedulerState();
   void LoseSchedulerStateAndServers();
+  // Pauses a server until others have acknowledged changes without it. Then deletes the state and
+  // restarts the other servers, so that only the paused one remembers a routing: an outdated one.
+  void LoseSchedulerStateBehindAPause();
 
   bool MayDisturbServer(int server);
   // True if all servers serve and every partition has all replicas that the job wants.
