@@ -42,7 +42,7 @@ FaultInjector::FaultInjector(EventLoop& loop, SimulatedNetwork& network, SeededR
   if (schedule.suspends) kinds_.push_back(&FaultInjector::Suspend);
   if (schedule.loses_scheduler_state) {
     kinds_.push_back(&FaultInjector::LoseSchedulerState);
-    if (schedule.replicas > 1 && schedule.durability != MEMORY && !schedule.loses_disks)
+    if (schedule.loses_state_behind_a_pause)
       kinds_.push_back(&FaultInjector::LoseSchedulerStateBehindAPause);
     if (schedule.loses_servers_with_state)
       kinds_.push_back(&FaultInjector::LoseSchedulerStateAndServers);

@@ -77,6 +77,8 @@ void MakeLarge(SeededRandom& random, Schedule& schedule) {
 void MakeLoseState(SeededRandom& random, Schedule& schedule) {
   schedule.loses_scheduler_state = true;
   schedule.loses_servers_with_state = random.Chance(0.3);
+  schedule.loses_state_behind_a_pause = schedule.seed % 64 == 52 && schedule.replicas > 1 &&
+                                        schedule.durability != MEMORY && !schedule.loses_disks;
   // Some server must have heard the newest routing and still know it.
   schedule.kills_all_servers = false;
   schedule.kills_servers &= random.Chance(0.5);

@@ -70,6 +70,8 @@ struct Schedule {
   // schedules at the moment when some servers and their data are lost.
   bool loses_scheduler_state = false;
   bool loses_servers_with_state = false;
+  // While a server is paused, which then knows an outdated routing, and the others restart.
+  bool loses_state_behind_a_pause = false;
   // Limits the backlog of learners and slows snapshots while pushes continue. After the loss of a
   // server all replicas must still be complete in time.
   bool brakes_pushes = false;

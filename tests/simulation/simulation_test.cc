@@ -85,10 +85,11 @@ TEST_F(SimulationTest, SeedsForSingleFixesPass) {
 // needs its exact bound (3, 7) and exemptions that end (124, 163). Repairs under load need the push
 // brake; without it, changes kept for a learner are dropped for as long as pushes continue (75,
 // 139, 171). In 16068 the scheduler's state would be lost while only it knows that a lost primary
-// has acknowledged nothing.
+// has acknowledged nothing. A restarted primary may be ahead of a backup that knows the newest
+// routing (21044, 25844).
 TEST_F(SimulationTest, SeedsForRebuildBoundAndRepairPass) {
   for (const uint64_t seed :
-       {1924, 2116, 660, 4756, 5284, 3060, 3, 7, 124, 163, 75, 139, 171, 16068}) {
+       {1924, 2116, 660, 4756, 5284, 3060, 3, 7, 124, 163, 75, 139, 171, 16068, 21044, 25844}) {
     EXPECT_EQ(Simulate(DrawSchedule(seed)).violation, "") << "seed " << seed;
   }
 }
