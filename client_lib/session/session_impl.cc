@@ -386,7 +386,7 @@ void SessionImpl::OnStepClosed(const absl::Status& status) {
   } else {
     Fail(status);
   }
-  core_->step_closings().End(*identity_.rank, status);
+  core_->step_closings().End(*identity_.rank, status, !core_->failure().ok());
   Pump();
 }
 

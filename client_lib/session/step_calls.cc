@@ -231,8 +231,9 @@ void StepClosings::Begin(uint32_t rank) {
   ++closing_[rank];
 }
 
-void StepClosings::End(uint32_t rank, const absl::Status& status) {
-  const absl::Status result = absl::IsAborted(status) ? absl::OkStatus() : status;
+void StepClosings::End(uint32_t rank, const absl::Status& status, bool client_has_failed) {
+  const bool has_successor = absl::IsAborted(status) && !client_has_failed;
+  const absl::Status result = has_successor ? absl::OkStatus() : status;
   std::vector<Waiter> ready;
   {
     MutexLock lock(mu_);

@@ -66,12 +66,13 @@ class StepClosings : public std::enable_shared_from_this<StepClosings> {
   explicit StepClosings(std::shared_ptr<DeadlineQueue> deadlines)
       : deadlines_(std::move(deadlines)) {}
 
-  // A session of the rank begins to close a step; and has closed it, or failed to.
+  // A session of the rank begins to close a step; and has closed it, or failed to. A client that
+  // has failed ends its calls with an error of its own, which may be ABORTED, too.
   void Begin(uint32_t rank);
-  void End(uint32_t rank, const absl::Status& status);
+  void End(uint32_t rank, const absl::Status& status, bool client_has_failed = false);
 
   // Runs `done` once no step of the ranks (empty: of any rank) that is being closed now is open.
-  // ABORTED of a close counts as its end: the rank has a successor, which closes the step. Other
+  // A server's ABORTED counts as the end: the rank has a successor, which closes the step. Other
   // errors become the result, also those from before the call, until a close of the rank succeeds
   // or is aborted. DEADLINE_EXCEEDED: not in time.
   void WhenClosed(absl::Span<const uint32_t> ranks, MonotonicTime deadline,

@@ -118,6 +118,14 @@ TEST_F(StepClosingsTest, FailureOfACloseIsTheResult) {
   EXPECT_EQ(*other, absl::OkStatus());
 }
 
+// The scheduler has disowned the process. The step stays open until its ranks are taken over.
+TEST_F(StepClosingsTest, AbortedOfAFailedClientIsTheResult) {
+  closings_->Begin(1);
+  const auto closed = WhenClosed({1});
+  closings_->End(1, absl::AbortedError("not part of the job"), /*client_has_failed=*/true);
+  EXPECT_EQ(*closed, absl::AbortedError("not part of the job"));
+}
+
 // A session may fail long before its process tells the scheduler about the rank.
 TEST_F(StepClosingsTest, FailureIsKeptUntilACloseOfTheRankSucceeds) {
   closings_->Begin(1);
