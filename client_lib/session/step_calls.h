@@ -69,7 +69,7 @@ class StepClosings : public std::enable_shared_from_this<StepClosings> {
   // A session of the rank begins to close a step; and has closed it, or failed to. A client that
   // has failed ends its calls with an error of its own, which may be ABORTED, too.
   void Begin(uint32_t rank);
-  void End(uint32_t rank, const absl::Status& status, bool client_has_failed = false);
+  void End(uint32_t rank, const absl::Status& status, bool client_has_failed);
 
   // Runs `done` once no step of the ranks (empty: of any rank) that is being closed now is open.
   // A server's ABORTED counts as the end: the rank has a successor, which closes the step. Other

@@ -62,6 +62,9 @@ TEST(ClipScaleTest, OverflowGivesAScaleThatServersAccept) {
 
 class StepClosingsTest : public testing::Test {
  protected:
+  void End(uint32_t rank, const absl::Status& status) {
+    closings_->End(rank, status, /*client_has_failed=*/false);
+  }
   void TearDown() override { deadlines_->Close(); }
 
   // The result once it is there.
@@ -85,12 +88,12 @@ TEST_F(StepClosingsTest, WaitsForTheNamedRanksOnly) {
   EXPECT_EQ(*WhenClosed({4, 5}), absl::OkStatus());
   const auto some = WhenClosed({2, 3});
   const auto all = WhenClosed({});
-  closings_->End(2, absl::OkStatus());
+  End(2, absl::OkStatus());
   EXPECT_FALSE(some->has_value());
-  closings_->End(3, absl::OkStatus());
+  End(3, absl::OkStatus());
   EXPECT_EQ(*some, absl::OkStatus());
   EXPECT_FALSE(all->has_value());
-  closings_->End(1, absl::OkStatus());
+  End(1, absl::OkStatus());
   EXPECT_EQ(*all, absl::OkStatus());
   EXPECT_EQ(*WhenClosed({}), absl::OkStatus());
 }
@@ -100,9 +103,9 @@ TEST_F(StepClosingsTest, WaitsForAllClosesOfARank) {
   closings_->Begin(1);
   closings_->Begin(1);
   const auto both = WhenClosed({1});
-  closings_->End(1, absl::AbortedError("superseded"));
+  End(1, absl::AbortedError("superseded"));
   EXPECT_FALSE(both->has_value());
-  closings_->End(1, absl::OkStatus());
+  End(1, absl::OkStatus());
   EXPECT_EQ(*both, absl::OkStatus());
 }
 
@@ -111,10 +114,10 @@ TEST_F(StepClosingsTest, FailureOfACloseIsTheResult) {
   closings_->Begin(2);
   const auto both = WhenClosed({1, 2});
   const auto other = WhenClosed({2});
-  closings_->End(1, absl::CancelledError("the client ends"));
+  End(1, absl::CancelledError("the client ends"));
   EXPECT_EQ(*both, absl::CancelledError("the client ends"));
   EXPECT_FALSE(other->has_value());
-  closings_->End(2, absl::AbortedError("a successor closes it"));
+  End(2, absl::AbortedError("a successor closes it"));
   EXPECT_EQ(*other, absl::OkStatus());
 }
 
@@ -129,7 +132,7 @@ TEST_F(StepClosingsTest, AbortedOfAFailedClientIsTheResult) {
 // A session may fail long before its process tells the scheduler about the rank.
 TEST_F(StepClosingsTest, FailureIsKeptUntilACloseOfTheRankSucceeds) {
   closings_->Begin(1);
-  closings_->End(1, absl::InternalError("no scale"));
+  End(1, absl::InternalError("no scale"));
   EXPECT_EQ(*WhenClosed({1}), absl::InternalError("no scale"));
   EXPECT_EQ(*WhenClosed({2, 1}), absl::InternalError("no scale"));
   EXPECT_EQ(*WhenClosed({}), absl::InternalError("no scale"));
@@ -137,14 +140,14 @@ TEST_F(StepClosingsTest, FailureIsKeptUntilACloseOfTheRankSucceeds) {
   closings_->Begin(1);
   const auto again = WhenClosed({1});
   EXPECT_FALSE(again->has_value());
-  closings_->End(1, absl::OkStatus());
+  End(1, absl::OkStatus());
   EXPECT_EQ(*again, absl::OkStatus());
   EXPECT_EQ(*WhenClosed({1}), absl::OkStatus());
 
   closings_->Begin(1);
-  closings_->End(1, absl::InternalError("no scale"));
+  End(1, absl::InternalError("no scale"));
   closings_->Begin(1);
-  closings_->End(1, absl::AbortedError("a successor closes it"));
+  End(1, absl::AbortedError("a successor closes it"));
   EXPECT_EQ(*WhenClosed({}), absl::OkStatus());
 }
 
