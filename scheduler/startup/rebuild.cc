@@ -143,6 +143,10 @@ struct HeldReplica {
 // acknowledged. Nor do its changes of that term while the `primary` of the term lives and has all
 // of them. Otherwise they count: the servers that are in sync by the newest known routing may have
 // been dropped from a later one, under which the restarted server acknowledged its last changes.
+//
+// If all servers that are in sync by the newest known routing have registered without a replica,
+// they have deleted it by a later routing, whose servers had all its pushes. A restarted server
+// with changes of a later term is then the candidate.
 std::vector<std::string> Candidates(const std::vector<std::string>& in_sync,
                                     const std::string& primary, uint64_t primary_since,
                                     const std::vector<HeldReplica>& held) {
@@ -164,7 +168,8 @@ std::vector<std::string> Candidates(const std::vector<std::string>& in_sync,
     if (ahead == nullptr || replica.position >= ahead->position)
       candidates.push_back(replica.server);
   }
-  if (any_in_sync && candidates.empty()) candidates.push_back(ahead->server);
+  const bool later_term = ahead != nullptr && ahead->position.first > primary_since;
+  if (candidates.empty() && (any_in_sync || later_term)) candidates.push_back(ahead->server);
   return candidates;
 }
 

@@ -205,6 +205,23 @@ TEST(RebuildTest, ReplicaBehindALaterTermIsNotTrusted) {
   }
 }
 
+// Server 0 was the only one in sync when the newest known routing was adopted. It deleted its
+// replica once server 2 had replaced it, by a routing that no living server knows.
+TEST(RebuildTest, RestartedSuccessorOfADeletedReplicaIsTheCandidate) {
+  RegisterRequest predecessor = Server(0, 9, {0});
+  predecessor.mutable_held_job()->mutable_routing()->mutable_replicas(1)->set_primary_since(4);
+  RegisterRequest successor = Server(2, 9, {0, 2, 1});
+  successor.clear_held_job();
+  SetPosition(successor, 2, 5, 100);
+  const auto state = RebuildState(Options(), {predecessor, successor});
+  ASSERT_TRUE(state.ok()) << state.status();
+  EXPECT_THAT(LastInSync(*state, 1), ElementsAre(2));
+  // It has not been a primary since, and may have been a mere learner.
+  SetPosition(successor, 2, 4, 100);
+  EXPECT_THAT(std::string(RebuildState(Options(), {predecessor, successor}).status().message()),
+              HasSubstr("partitions 1"));
+}
+
 TEST(RebuildTest, TablesAreCreatedAgain) {
   RegisterRequest without = Server(2, 9, {0, 2});
   without.mutable_held_job()->clear_tables();
