@@ -5,6 +5,7 @@
 #include <tuple>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/btree_map.h"
 #include "absl/container/btree_set.h"
 #include "absl/strings/cord.h"
@@ -119,6 +120,10 @@ std::vector<std::string> InSync(const RoutingTable& routing, int partition) {
   return names;
 }
 
+uint64_t PrimarySince(const RoutingTable& routing, int partition) {
+  return partition < routing.replicas_size() ? routing.replicas(partition).primary_since() : 0;
+}
+
 // The name of the partition's primary; empty if it has none.
 std::string PrimaryOf(const RoutingTable& routing, int partition) {
   const uint32_t primary = routing.primary(partition);
@@ -136,6 +141,21 @@ struct HeldReplica {
   bool restarted = false;
 };
 
+// By partition.
+using HeldReplicas = absl::btree_map<uint32_t, std::vector<HeldReplica>>;
+
+HeldReplicas ReplicasOf(const std::vector<RegisterRequest>& registrations) {
+  HeldReplicas held;
+  for (const RegisterRequest& server : registrations) {
+    for (const RecoveredReplica& replica : server.recovered()) {
+      held[replica.partition()].push_back({server.node(),
+                                           {replica.term(), replica.log_index()},
+                                           /*restarted=*/!server.has_held_job()});
+    }
+  }
+  return held;
+}
+
 // The servers that may become primary: those in sync by the newest known routing that are not
 // behind a restarted server. A restarted server may have acted by a later routing, with another
 // in-sync set and perhaps another primary. Its changes of terms before `primary_since`, the term of
@@ -144,12 +164,12 @@ struct HeldReplica {
 // of them. Otherwise they count: the servers that are in sync by the newest known routing may have
 // been dropped from a later one, under which the restarted server acknowledged its last changes.
 //
-// If all servers that are in sync by the newest known routing have registered without a replica,
-// they have deleted it by a later routing, whose servers had all its pushes. A restarted server
-// with changes of a later term is then the candidate.
+// If all servers in sync by the newest known routing have registered without a replica
+// (`is_handed_over`), they have deleted it by a later one, under which others had all its pushes.
+// The restarted server with the last position is then the candidate.
 std::vector<std::string> Candidates(const std::vector<std::string>& in_sync,
                                     const std::string& primary, uint64_t primary_since,
-                                    const std::vector<HeldReplica>& held) {
+                                    const std::vector<HeldReplica>& held, bool is_handed_over) {
   const bool primary_lives =
       std::any_of(held.begin(), held.end(), [&primary](const HeldReplica& replica) {
         return replica.server == primary && !replica.restarted;
@@ -168,9 +188,24 @@ std::vector<std::string> Candidates(const std::vector<std::string>& in_sync,
     if (ahead == nullptr || replica.position >= ahead->position)
       candidates.push_back(replica.server);
   }
-  const bool later_term = ahead != nullptr && ahead->position.first > primary_since;
-  if (candidates.empty() && (any_in_sync || later_term)) candidates.push_back(ahead->server);
+  if (candidates.empty() && ahead != nullptr && (any_in_sync || is_handed_over))
+    candidates.push_back(ahead->server);
   return candidates;
+}
+
+bool HasRegistered(const std::vector<RegisterRequest>& registrations, const std::string& server) {
+  return absl::c_any_of(registrations,
+                        [&](const RegisterRequest& request) { return request.node() == server; });
+}
+
+// Whether all servers in sync by that routing have registered, and none has the replica.
+bool IsHandedOver(const std::vector<std::string>& in_sync,
+                  const std::vector<RegisterRequest>& registrations,
+                  const std::vector<HeldReplica>& held) {
+  return !in_sync.empty() && absl::c_all_of(in_sync, [&](const std::string& server) {
+    return HasRegistered(registrations, server) &&
+           absl::c_none_of(held, [&](const HeldReplica& one) { return one.server == server; });
+  });
 }
 
 // The servers that may have data under that routing or a later one: the present ones, and those
@@ -189,10 +224,8 @@ std::vector<std::string> MissingServers(const RoutingTable& routing,
                                         const absl::btree_set<std::string>& without) {
   std::vector<std::string> missing;
   for (const std::string& server : NamedServers(routing)) {
-    const auto is = [&](const RegisterRequest& request) { return request.node() == server; };
-    if (without.contains(server) || std::any_of(registrations.begin(), registrations.end(), is))
-      continue;
-    missing.push_back(server);
+    if (!without.contains(server) && !HasRegistered(registrations, server))
+      missing.push_back(server);
   }
   return missing;
 }
@@ -279,8 +312,19 @@ absl::StatusOr<StoredTables> Tables(const std::vector<RegisterRequest>& registra
 bool HasAllServers(const std::vector<RegisterRequest>& registrations,
                    const absl::btree_set<std::string>& without) {
   const RegisterRequest* const newest = NewestRoutingHolder(registrations);
-  return newest != nullptr &&
-         MissingServers(newest->held_job().routing(), registrations, without).empty();
+  if (newest == nullptr) return false;
+  const RoutingTable& routing = newest->held_job().routing();
+  if (!MissingServers(routing, registrations, without).empty()) return false;
+  HeldReplicas held = ReplicasOf(registrations);
+  for (int partition = 0; partition < routing.primary_size(); ++partition) {
+    const std::vector<HeldReplica>& replicas = held[static_cast<uint32_t>(partition)];
+    const bool has_later_term = absl::c_any_of(replicas, [&](const HeldReplica& replica) {
+      return replica.position.first > PrimarySince(routing, partition);
+    });
+    if (has_later_term || IsHandedOver(InSync(routing, partition), registrations, replicas))
+      return false;
+  }
+  return true;
 }
 
 absl::StatusOr<SchedulerState> RebuildState(const RebuildOptions& options,
@@ -312,14 +356,7 @@ absl::StatusOr<SchedulerState> RebuildState(const RebuildOptions& options,
   for (const RegisterRequest& server : registrations) {
     PAWL_ASSIGN_OR_RETURN(numbers[server.node()], NumberOf(server.node()));
   }
-  absl::btree_map<uint32_t, std::vector<HeldReplica>> held;  // by partition
-  for (const RegisterRequest& server : registrations) {
-    for (const RecoveredReplica& replica : server.recovered()) {
-      held[replica.partition()].push_back({server.node(),
-                                           {replica.term(), replica.log_index()},
-                                           /*restarted=*/!server.has_held_job()});
-    }
-  }
+  HeldReplicas held = ReplicasOf(registrations);
 
   SchedulerState state;
   state.set_job_id(newest->job_id());
@@ -334,10 +371,10 @@ absl::StatusOr<SchedulerState> RebuildState(const RebuildOptions& options,
   absl::btree_set<std::string> needed;
   for (int partition = 0; partition < routing.primary_size(); ++partition) {
     const std::vector<std::string> in_sync = InSync(routing, partition);
-    const std::vector<std::string> candidates = Candidates(
-        in_sync, PrimaryOf(routing, partition),
-        partition < routing.replicas_size() ? routing.replicas(partition).primary_since() : 0,
-        held[static_cast<uint32_t>(partition)]);
+    const std::vector<HeldReplica>& replicas = held[static_cast<uint32_t>(partition)];
+    const std::vector<std::string> candidates =
+        Candidates(in_sync, PrimaryOf(routing, partition), PrimarySince(routing, partition),
+                   replicas, IsHandedOver(in_sync, registrations, replicas));
     if (candidates.empty()) {
       missing.push_back(partition);
       needed.insert(in_sync.begin(), in_sync.end());

@@ -38,14 +38,16 @@ struct RebuildOptions {
 };
 
 // Whether every server that the newest routing names, as present or as last in sync, is in
-// `registrations` or `without`.
+// `registrations` or `without`, and no registration shows that there was a later routing, which may
+// name further servers.
 bool HasAllServers(const std::vector<RegisterRequest>& registrations,
                    const absl::btree_set<std::string>& without);
 
 // Builds the state of the job that the servers hold. All servers count as gone and may return. The
 // servers that are in sync by the newest routing table may become primary, unless a restarted
-// server has changes of a later term than that routing's. Ranks are assigned again once the workers
-// join; the clocks are in the partitions. Evaluations, barriers, events and figures are not
+// server has later changes, which it may have acknowledged under a routing that no server knows any
+// more. A server that only such a routing named is not missed. Ranks are assigned again once the
+// workers join; the clocks are in the partitions. Evaluations, barriers, events and figures are not
 // rebuilt.
 //
 // `registrations`: the last registration of each server, in any order. REQUIRES: each is of a

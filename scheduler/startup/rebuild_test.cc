@@ -206,20 +206,30 @@ TEST(RebuildTest, ReplicaBehindALaterTermIsNotTrusted) {
 }
 
 // Server 0 was the only one in sync when the newest known routing was adopted. It deleted its
-// replica once server 2 had replaced it, by a routing that no living server knows.
+// replica once server 2 had replaced it, by a routing that no living server knows. Server 2 may
+// have got no push since, so its term may be the old one.
 TEST(RebuildTest, RestartedSuccessorOfADeletedReplicaIsTheCandidate) {
   RegisterRequest predecessor = Server(0, 9, {0});
   predecessor.mutable_held_job()->mutable_routing()->mutable_replicas(1)->set_primary_since(4);
   RegisterRequest successor = Server(2, 9, {0, 2, 1});
   successor.clear_held_job();
+  for (const uint64_t term : {5, 4}) {
+    SetPosition(successor, 2, term, 100);
+    const auto state = RebuildState(Options(), {predecessor, successor});
+    ASSERT_TRUE(state.ok()) << state.status();
+    EXPECT_THAT(LastInSync(*state, 1), ElementsAre(2));
+  }
+  SetPosition(successor, 2, 3, 100);
+  const auto earlier = RebuildState(Options(), {predecessor, successor});
+  EXPECT_THAT(std::string(earlier.status().message()), HasSubstr("partitions 1"));
+  // The predecessor may still have its replica.
   SetPosition(successor, 2, 5, 100);
-  const auto state = RebuildState(Options(), {predecessor, successor});
-  ASSERT_TRUE(state.ok()) << state.status();
-  EXPECT_THAT(LastInSync(*state, 1), ElementsAre(2));
-  // It has not been a primary since, and may have been a mere learner.
-  SetPosition(successor, 2, 4, 100);
-  EXPECT_THAT(std::string(RebuildState(Options(), {predecessor, successor}).status().message()),
-              HasSubstr("partitions 1"));
+  RebuildOptions without = Options();
+  without.without = {"server-0"};
+  RegisterRequest third = Server(4, 9, {});
+  *third.mutable_held_job() = predecessor.held_job();
+  const auto absent = RebuildState(without, {third, successor});
+  EXPECT_THAT(std::string(absent.status().message()), HasSubstr("start server-0 again"));
 }
 
 TEST(RebuildTest, TablesAreCreatedAgain) {
@@ -390,9 +400,15 @@ TEST(RebuildTest, DifferentJobIsRefusedNamingTheDifference) {
 
 TEST(RebuildTest, AllServersAreThoseOfTheNewestRouting) {
   EXPECT_FALSE(HasAllServers({}, {}));
-  EXPECT_FALSE(HasAllServers({Server(0, 9, {})}, {}));
-  EXPECT_TRUE(HasAllServers({Server(0, 9, {})}, {"server-2"}));
-  EXPECT_TRUE(HasAllServers({Server(0, 9, {}), Server(2, 8, {})}, {}));
+  EXPECT_FALSE(HasAllServers({Server(0, 9, {1})}, {}));
+  EXPECT_TRUE(HasAllServers({Server(0, 9, {1})}, {"server-2"}));
+  const RegisterRequest newest = Server(0, 9, {1});
+  EXPECT_TRUE(HasAllServers({newest, Server(2, 8, {0, 2})}, {}));
+  // By a later routing, server 0 has handed over partition 1.
+  EXPECT_FALSE(HasAllServers({Server(0, 9, {}), Server(2, 8, {0, 2})}, {}));
+  RegisterRequest restarted = Server(2, 8, {0, 2});
+  SetPosition(restarted, 1, 7, 100);
+  EXPECT_FALSE(HasAllServers({newest, restarted}, {})) << "it has changes of a later term";
 }
 
 }  // namespace

@@ -86,11 +86,11 @@ TEST_F(SimulationTest, SeedsForSingleFixesPass) {
 // brake; without it, changes kept for a learner are dropped for as long as pushes continue (75,
 // 139, 171). In 16068 the scheduler's state would be lost while only it knows that a lost primary
 // has acknowledged nothing. A restarted primary may be ahead of a backup that knows the newest
-// routing (21044, 25844), or may be the successor of a deleted replica (8692). Ranks of a worker
-// that the scheduler has disowned have not closed their last step (24756).
+// routing (21044, 25844), or may be the successor of a deleted replica (8692, 113780). Ranks of a
+// worker that the scheduler has disowned have not closed their last step (24756).
 TEST_F(SimulationTest, SeedsForRebuildBoundAndRepairPass) {
-  for (const uint64_t seed : {1924, 2116, 660, 4756, 5284, 3060, 3, 7, 124, 163, 75, 139, 171,
-                              8692, 16068, 21044, 25844, 24756}) {
+  for (const uint64_t seed : {1924, 2116, 660, 4756, 5284, 3060, 3, 7, 124, 163, 75, 139, 171, 8692,
+                              16068, 21044, 25844, 24756, 113780}) {
     EXPECT_EQ(Simulate(DrawSchedule(seed)).violation, "") << "seed " << seed;
   }
 }
