@@ -35,6 +35,12 @@ class GoBackTest : public ReplicaTest {
     plane_->OnDurable(0);
     return answer->value_or(absl::UnknownError("no answer"));
   }
+  ReplicaPosition PositionAfter(const ReplicateRequest& request) {
+    EXPECT_TRUE(Answer(Method::kReplicate, request).ok());
+    ReplicateResponse response;
+    EXPECT_TRUE(response.ParseFromString(answered_) && response.positions_size() == 1);
+    return response.positions_size() == 1 ? response.positions(0) : ReplicaPosition();
+  }
   static GoBackRequest BackTo(uint64_t index) {
     GoBackRequest request;
     *request.mutable_header() = HeaderOf(2, 2);
@@ -106,10 +112,13 @@ TEST_F(GoBackTest, ReplicaIsUnchangedWhileItIsReadBack) {
   EXPECT_EQ(LogIndex(), 2u);
 }
 
-TEST_F(GoBackTest, EntryOfAnotherTermAtKnownIndexIsAnError) {
-  EXPECT_TRUE(Answer(Method::kReplicate, BestKept(2, 2, 4, 4, /*term=*/1)).ok()) << "the same";
-  EXPECT_TRUE(absl::IsDataLoss(Answer(Method::kReplicate, BestKept(2, 2, 4, 4, /*term=*/2))));
+TEST_F(GoBackTest, EntryOfAnotherTermAtKnownIndexIsADivergence) {
+  EXPECT_FALSE(PositionAfter(BestKept(2, 2, 4, 4, /*term=*/1)).has_diverged()) << "the same";
+  EXPECT_TRUE(PositionAfter(BestKept(2, 2, 4, 4, /*term=*/2)).has_diverged());
   EXPECT_EQ(LogIndex(), 4u);
+  EXPECT_FALSE(PositionAfter(BestKept(2, 2, 5, 5, /*term=*/2)).has_diverged());
+  EXPECT_TRUE(PositionAfter(BestKept(2, 2, 6, 6, /*term=*/1)).has_diverged()) << "terms ascend";
+  EXPECT_EQ(LogIndex(), 5u);
 }
 
 TEST_F(GoBackTest, SnapshotReplacesOnlyAReplicaThatDiverged) {

@@ -193,26 +193,28 @@ absl::Status ReplicaReceiver::ApplyChanges(const Received& received, PartitionCh
     if (part.is_asked) part.position.set_log_index(partition.log_index());
     return absl::OkStatus();
   }
-  absl::Status status;
   for (const size_t k : part.changes) {
     const ChangeView& change = received.changes[k];
     if (change.index > partition.log_index() + 1) break;  // a gap, which the position reports
     if (change.index <= partition.log_index()) {
       const uint64_t term = partition.terms().TermOf(change.index);
       if (term == 0 || change.term == 0 || term == change.term) continue;
-      status = absl::DataLossError(absl::StrCat("change ", change.index, " of partition ",
-                                                part.partition, " has term ", change.term,
-                                                ", but term ", term, " in the replica here"));
+      part.divergence = absl::DataLossError(
+          absl::StrCat("change ", change.index, " of partition ", part.partition, " has term ",
+                       change.term, ", but term ", term, " in the replica here"));
       break;
     }
     const ByteView& entry = received.request.entries[k];
-    status = ApplyEntry(change, entry, received.message.owner, *replica);
-    if (!status.ok()) break;
+    const absl::Status status = ApplyEntry(change, entry, received.message.owner, *replica);
+    if (absl::IsDataLoss(status)) part.divergence = status;
+    if (!part.divergence.ok()) break;
+    PAWL_RETURN_IF_ERROR(status);
     tail_.Add(received.message.owner.get(), received.message.bytes.size(),
               {part.partition, change.index, entry, received.message.owner});
   }
   part.position.set_log_index(partition.log_index());
   part.position.set_follows_since(replica->primary_since);
+  part.position.set_has_diverged(!part.divergence.ok());
   if (part.is_asked) {
     for (const TermRun& run : partition.terms().runs()) {
       ReplicaPosition::Run& reported = *part.position.add_terms();
@@ -222,7 +224,7 @@ absl::Status ReplicaReceiver::ApplyChanges(const Received& received, PartitionCh
     part.position.set_can_go_back(log_ != nullptr);
   }
   part.mark = {replica, partition.log_index(), replica->primary_since};
-  return status;
+  return absl::OkStatus();
 }
 
 void ReplicaReceiver::Acknowledge(Received& received, CallContext context,
@@ -238,6 +240,8 @@ void ReplicaReceiver::Acknowledge(Received& received, CallContext context,
       }
       return reply(std::move(part.status), OutgoingMessage());
     }
+    if (!part.divergence.ok() && ShouldLogRefusal())
+      spdlog::error("{}: {}", header.node(), part.divergence.ToString());
     *response.add_positions() = std::move(part.position);
     if (part.mark.has_value()) marks.push_back(*std::move(part.mark));
   }

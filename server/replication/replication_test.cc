@@ -256,6 +256,27 @@ TEST_F(ReplicationTest, PromotedBackupHasAllPushesAndRecognizesDuplicates) {
   EXPECT_TRUE(absl::IsFailedPrecondition(Push(1, 1, 21))) << "an epoch before the primary's";
 }
 
+// All partitions share the backup's streams. Only those with other data may be held up.
+TEST_F(ReplicationTest, BackupThatHasDivergedGetsASnapshot) {
+  AdoptAll(Routing(1, 0, {1}));
+  ASSERT_TRUE(CreateTable(0).ok());
+  ASSERT_TRUE(Push(0, 1, 0).ok());
+  ReplicateRequest other;
+  other.mutable_header()->set_job_id(kJobId);
+  other.mutable_header()->set_epoch(1);
+  other.mutable_header()->set_node("server-0");
+  other.mutable_header()->set_incarnation(1);
+  LogEntry& entry = *other.add_entries();
+  entry.set_partition(PartitionOf(kTable, 5, kPartitions));
+  entry.set_index(3);  // after the table and the push
+  entry.set_term(2);
+  entry.mutable_best_kept()->set_step(1);
+  ASSERT_TRUE(StatusOf(Send(1, Method::kReplicate, other)).ok());
+  for (uint64_t ordinal = 1; ordinal < 10; ++ordinal)
+    ASSERT_TRUE(Push(0, 1, ordinal).ok()) << "push " << ordinal;
+  EXPECT_EQ(Fingerprints(0), Fingerprints(1));
+}
+
 TEST_F(ReplicationTest, ReplacedPrimaryAcknowledgesNothing) {
   AdoptAll(Routing(1, 0, {1}));
   ASSERT_TRUE(CreateTable(0).ok());

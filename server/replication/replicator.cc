@@ -338,10 +338,11 @@ void Replicator::TakePosition(const Server& server, const ReplicaPosition& posit
         // A late answer of an earlier term.
         if (position.follows_since() != 0 && position.follows_since() != replica->primary_since)
           return;
-        if (position.log_index() < follower->acked) {
-          // It has lost data: it is not the replica that acknowledged.
-          spdlog::error("{} is at {} of partition {}, but was at {}: it gets a snapshot",
-                        server.first, position.log_index(), replica->index, follower->acked);
+        if (position.has_diverged() || position.log_index() < follower->acked) {
+          // It has other data, or has lost some: it is not the replica that acknowledged.
+          spdlog::error("{} is at {} of partition {}{}, but was at {}: it gets a snapshot",
+                        server.first, position.log_index(), replica->index,
+                        position.has_diverged() ? " with other data" : "", follower->acked);
           replica->RestartSnapshot(*follower);
           QueueSnapshot(replica->index);
         } else if (follower->state == Follower::State::kCatchingUp) {

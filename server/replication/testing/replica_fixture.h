@@ -169,7 +169,11 @@ class ReplicaTest : public testing::Test {
     CallContext context;
     context.deadline = clock_.Now() + std::chrono::seconds(10);
     plane_->Handle(method, IncomingMessage{ByteView(bytes->data(), bytes->size()), bytes}, context,
-                   [answer](absl::Status status, OutgoingMessage) { *answer = std::move(status); });
+                   [this, answer](absl::Status status, OutgoingMessage message) {
+                     *answer = std::move(status);
+                     answered_.resize(message.bytes.size());
+                     message.bytes.CopyTo(answered_.data());
+                   });
     return answer;
   }
 
@@ -331,6 +335,8 @@ class ReplicaTest : public testing::Test {
   HeldTransport transport_;
   DataPlaneOptions options_;
   uint32_t min_in_sync_ = 1;
+  // The message of the last answer.
+  std::string answered_;
   std::unique_ptr<FakeDurableLog> log_;
   std::unique_ptr<DataPlane> plane_;
 };
