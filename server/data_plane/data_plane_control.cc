@@ -200,7 +200,7 @@ void DataPlane::RestoreBest(uint64_t epoch, Done done) {
   ChangeAll(
       epoch, change,
       [](Partition& partition) {
-        partition.RestoreBest();
+        if (partition.ShouldRestoreBest()) partition.RestoreBest();
         return absl::OkStatus();
       },
       std::move(done));

@@ -367,6 +367,7 @@ absl::Status Partition::EndStep(const Sender& sender, std::optional<uint64_t> se
   Worker& worker = workers_[sender.number];
   if (sender.step < worker.clock) return absl::OkStatus();
   ++log_index_;
+  restored_at_ = 0;
   worker.incarnation = sender.incarnation;
   Uncount(worker);
   worker.clock = sender.step + 1;
@@ -625,7 +626,7 @@ void Partition::KeepBest(uint64_t step) {
 }
 
 void Partition::RestoreBest() {
-  if (best_step_ == 0 || restored_at_ == log_index_) return;
+  if (best_step_ == 0) return;
   restored_at_ = ++log_index_;
   for (auto& [id, part] : tables_) part.RestoreBest();
 }

@@ -229,8 +229,10 @@ class Partition {
   // Keeps the present weights as the best ones. `step` is the number of steps behind them and grows
   // through restores too. Changes nothing unless `step` is later than that of the kept weights.
   void KeepBest(uint64_t step);
-  // Restores the kept weights; see TablePart. Changes nothing if none are kept, or if nothing has
-  // changed since the last restore.
+  // Whether weights are kept, and a logical worker has ended a step since they were last restored.
+  // If not, restoring them again would only undo what clients have pushed and assigned since.
+  bool ShouldRestoreBest() const { return best_step_ != 0 && restored_at_ == 0; }
+  // Restores the kept weights; see TablePart. Changes nothing if none are kept.
   void RestoreBest();
 
   // SYNC, for a restored partition: sets the clock of every logical worker to the partition's
@@ -343,7 +345,8 @@ class Partition {
   uint64_t best_step_ = 0;
   uint64_t log_index_ = 0;
   TermHistory terms_;
-  uint64_t restored_at_ = 0;  // the log index of the last RestoreBest
+  // The log index of the last RestoreBest; 0 if a logical worker has ended a step since.
+  uint64_t restored_at_ = 0;
   PartitionCounters counters_;
 };
 

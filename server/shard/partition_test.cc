@@ -408,11 +408,22 @@ TEST(Partition, LogIndexCountsChanges) {
   leaves(true);
   partition.RestoreBest();
   changes(true);
+}
+
+// A repeated RestoreBest must not undo what a client has pushed since.
+TEST(Partition, BestIsRestoredOncePerTraining) {
+  Partition partition = MakePartition(Options(ASYNC, 1));
+  EXPECT_FALSE(partition.ShouldRestoreBest()) << "none is kept";
+  partition.KeepBest(1);
+  ASSERT_TRUE(partition.EndStep(Worker(0, 0), 0).ok());
+  EXPECT_TRUE(partition.ShouldRestoreBest());
   partition.RestoreBest();
-  leaves(true);
-  changes(push(Client(0), 1).value() == PushOutcome::kAccepted);
-  partition.RestoreBest();
-  changes(true);
+  ASSERT_TRUE(partition.Push(Client(0), 0, kRows, MakeGradient({1}, {1, 1})).ok());
+  EXPECT_FALSE(partition.ShouldRestoreBest());
+  ASSERT_TRUE(partition.EndStep(Worker(0, 0), 0).ok());
+  EXPECT_FALSE(partition.ShouldRestoreBest()) << "a repeated message";
+  ASSERT_TRUE(partition.EndStep(Worker(0, 1), 0).ok());
+  EXPECT_TRUE(partition.ShouldRestoreBest());
 }
 
 TEST(Partition, CutStepCountsStepsOfAllNeededWorkers) {
