@@ -33,6 +33,7 @@ ABSL_FLAG(
 ABSL_FLAG(std::string, durability, "LOG", "MEMORY, LOG or FSYNC; empty: the job does not set it");
 ABSL_FLAG(std::string, mode, "ASYNC",
           "ASYNC: free-running senders; BOUNDED, SYNC: each sender is a rank");
+ABSL_FLAG(bool, clips, false, "SYNC: steps close in two rounds, as with clip_global_norm");
 ABSL_FLAG(uint32_t, senders, 3, "number of senders");
 ABSL_FLAG(uint32_t, partitions, 16, "number of partitions");
 ABSL_FLAG(double, pushes_per_second, 50, "rate of each sender");
@@ -73,6 +74,8 @@ int Run() {
       !ConsistencyMode_Parse(name, &options.mode)) {
     return UsageError(absl::StrCat("--mode=", name, " must be ASYNC, BOUNDED or SYNC"));
   }
+  options.clips = absl::GetFlag(FLAGS_clips);
+  if (options.clips && options.mode != SYNC) return UsageError("--clips needs --mode=SYNC");
   options.senders = absl::GetFlag(FLAGS_senders);
   options.partitions = absl::GetFlag(FLAGS_partitions);
   options.pushes_per_second = absl::GetFlag(FLAGS_pushes_per_second);

@@ -92,6 +92,7 @@ class Storm {
                                " logical_workers: ", options_.senders,
                                " consistency { mode: ", ConsistencyMode_Name(options_.mode),
                                options_.mode == BOUNDED ? " staleness: 3" : "", " }");
+    if (options_.clips) absl::StrAppend(&cluster.job, " clip_global_norm: 1e30");
     if (options_.durability != DURABILITY_UNSPECIFIED) {
       absl::StrAppend(&cluster.job, " durability: ", Durability_Name(options_.durability));
     }
@@ -127,11 +128,11 @@ class Storm {
           cluster_->AddProcess(senders_.back(), "tests/chaos/sender/ledger-sender", arguments));
       alive_.insert(senders_.back());
     }
-    report_.cluster =
-        absl::StrCat(options_.servers, " servers, ", options_.replicas, " replicas, durability ",
-                     Durability_Name(options_.durability), ", ",
-                     ConsistencyMode_Name(options_.mode), ", ", options_.senders, " senders of ",
-                     options_.pushes_per_second, " pushes/s", options_.tls ? ", TLS" : "");
+    report_.cluster = absl::StrCat(
+        options_.servers, " servers, ", options_.replicas, " replicas, durability ",
+        Durability_Name(options_.durability), ", ", ConsistencyMode_Name(options_.mode),
+        options_.clips ? " with clip_global_norm, " : ", ", options_.senders, " senders of ",
+        options_.pushes_per_second, " pushes/s", options_.tls ? ", TLS" : "");
     if (options_.bulk_rows > 0) {
       absl::StrAppend(&report_.cluster, ", ", options_.bulk_rows, " rows of ", options_.row_width,
                       " floats beside them");

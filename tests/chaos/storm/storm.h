@@ -27,6 +27,9 @@ struct StormOptions {
   uint32_t partitions = 16;
   // SYNC and BOUNDED: the senders are ranks of the job; ASYNC: free-running clients.
   ConsistencyMode mode = ASYNC;
+  // SYNC: steps close in two rounds, as with clip_global_norm. The bound is above every gradient,
+  // so that the ledger's rows stay exact.
+  bool clips = false;
   uint32_t senders = 3;
   double pushes_per_second = 100;
   // Small enough to fit the memory in a long storm.

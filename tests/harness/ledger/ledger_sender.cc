@@ -192,6 +192,16 @@ void Push(const LedgerSenderOptions& options, Connection& connection, uint64_t s
       [in_progress](const absl::Status& status) { in_progress->EndStepEnd(status); });
 }
 
+// Jobs with clip_global_norm close a step in the background, and the rank's next pull waits for
+// that.
+absl::Status AwaitClose(const LedgerSenderOptions& options, Connection& connection,
+                        uint64_t sequence) {
+  const std::shared_ptr<Memory> memory = MakeMemory(options, connection, sequence);
+  const PullItem rows = {
+      .table = connection.table, .keys = memory->keys, .values = absl::MakeSpan(memory->gradients)};
+  return connection.rank->Pull({rows}, {.timeout = options.call_timeout}).get();
+}
+
 }  // namespace
 
 TableSpec BallastTable() { return LedgerTable("ballast", kBallastRowWidth); }
@@ -249,6 +259,10 @@ absl::StatusOr<LedgerSenderSummary> RunLedgerSender(const LedgerSenderOptions& o
     }
     // Returns without a check, because every call has a deadline.
     in_progress->WaitForAtMost(0, Now() + options.call_timeout);
+    if (connection->client->job().clip_global_norm() > 0 && !in_progress->failing()) {
+      const absl::Status closed = AwaitClose(options, *connection, sequence);
+      if (!closed.ok()) return closed;
+    }
     Add(connection->client->counters(), summary.client);
     connection->client.reset();
     if (const absl::Status failure = in_progress->TakeFailure(); !failure.ok()) {
