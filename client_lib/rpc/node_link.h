@@ -1,8 +1,9 @@
 // A process's membership in its job: the link of a server, worker or client to the scheduler.
 //
-//   GrpcControlChannel channel(scheduler, credentials);   // the link's own: heartbeats wait behind
-//   nothing NodeLink link(channel, Clock::Real(), scheduler, {.fill_heartbeat = ..., .routing =
-//   ..., ...}); link.Register(request, deadline, [&](absl::StatusOr<RegisterResponse> registered) {
+//   // The link's own channel, so that heartbeats wait behind nothing.
+//   GrpcControlChannel channel(scheduler, credentials);
+//   NodeLink link(channel, Clock::Real(), scheduler, {.fill_heartbeat = ..., .routing = ...});
+//   link.Register(request, deadline, [&](absl::StatusOr<RegisterResponse> registered) {
 //     ... set up the node that the answer describes ...
 //     link.Start();  // heartbeats and routing from here on
 //   });

@@ -70,11 +70,9 @@ RetryDecision DecideRetry(const absl::Status& error, int retries, uint64_t rando
       if (!error.GetPayload(kRoutingPayloadUrl)) break;
       return {RetryAction::kReroute, Backoff(retries, random)};
     case absl::StatusCode::kResourceExhausted: {
-      const absl::optional<absl::Cord> pushback = error.GetPayload(kPushbackPayloadUrl);
-      uint32_t milliseconds;
-      if (!pushback || !absl::SimpleAtoi(std::string(*pushback), &milliseconds)) break;
-      MonotonicDuration asked =
-          std::min<MonotonicDuration>(std::chrono::milliseconds(milliseconds), kMaxPushback);
+      constexpr MonotonicDuration kNone = MonotonicDuration::min();
+      MonotonicDuration asked = PushbackOf(error, kNone);
+      if (asked == kNone) break;
       const MonotonicDuration doubled = asked * (1 << std::min(retries, kMaxPushbackDoublings));
       asked = std::max(asked, std::min<MonotonicDuration>(doubled, kMaxBackoff));
       // Up to half longer, so that clients that were refused together do not return together.

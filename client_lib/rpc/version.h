@@ -13,8 +13,8 @@
 
 namespace pawl {
 
-// As defined by semver.org; every binary prints it on --version.
-inline constexpr char kVersion[] = "0.2.0";
+// As defined by semver.org; every binary prints it on --version. "-dev": before that release.
+inline constexpr char kVersion[] = "0.3.0-dev";
 
 // Protocol versions of the messages between the processes of a job. A change that older processes
 // would misunderstand raises the newest version; the end of support for one raises the oldest. A

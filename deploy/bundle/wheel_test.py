@@ -18,6 +18,7 @@ import pawl.torch as pt
 def check_installation(version: str, site: str) -> None:
     """The files are those of the wheel, and no gRPC of the machine is used."""
     assert pawl.__version__ == version, (pawl.__version__, version)
+    version = version.replace("-dev", ".dev0")  # PEP 440
     info = pathlib.Path(site, "pawl_ps-%s.dist-info" % version)
     metadata = email.message_from_string(info.joinpath("METADATA").read_text("utf-8"))
     assert metadata["Name"] == "pawl-ps" and metadata["Version"] == version, metadata

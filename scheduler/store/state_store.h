@@ -86,8 +86,7 @@ class StateStore {
   // Stores `state` as the newest, durably.
   //   ABORTED: this process is not the leader (any more). It must stop deciding.
   //   FAILED_PRECONDITION: `revision` is not newer than the stored one, or Load was not called
-  //   since
-  //     Campaign. Saving the stored revision again with the same state is OK.
+  //     since Campaign. Saving the stored revision again with the same state is OK.
   //   INVALID_ARGUMENT: the state is larger than kMaxStateBytes.
   //   RESOURCE_EXHAUSTED, UNAVAILABLE: the storage is full, or cannot be reached or written. Try
   //     again later; the state may have been stored nevertheless.

@@ -121,7 +121,7 @@ struct Replica {
   // step; at most a few for each rank.
   absl::btree_multimap<std::pair<uint32_t, uint64_t>, std::shared_ptr<WaitingCall>>
       waiting_for_own_step PAWL_GUARDED_BY(mu);
-  // By the log index that must be committed.
+  // By the log index that must be committed, or, in a follower, durable.
   absl::btree_multimap<uint64_t, std::shared_ptr<WaitingCall>> waiting_for_commit
       PAWL_GUARDED_BY(mu);
 

@@ -77,7 +77,8 @@ class WaitingCalls {
       : max_calls_(max_calls), clock_(clock), stale_routing_(std::move(stale_routing)) {}
 
   // Runs `resume` once all `replicas` can answer a pull for `step`, or with an error:
-  // FAILED_PRECONDITION with the new routing if one of them is no longer a primary.
+  // FAILED_PRECONDITION with the new routing if one of them ceases to be a primary meanwhile. One
+  // that is not a primary at the call counts as ready: `resume` checks the roles itself.
   void ForStep(const std::vector<std::shared_ptr<Replica>>& replicas, uint64_t step,
                CallContext context, Resume resume) {
     ForPull(replicas, std::nullopt, step, std::move(context), std::move(resume));
