@@ -50,9 +50,8 @@ void Coordinator::CheckpointOnServers(const CheckpointDirector::Order& order,
   request.set_step(order.step);
   request.set_is_final(order.is_final);
   const MonotonicDuration timeout = order.is_final ? kEndCheckpointTimeout : kCheckpointTimeout;
-  rounds_.Gather<CheckpointOnServerResponse>(
-      order.Text(), {running_.Now(), timeout, kCheckpointCallTimeout}, request,
-      &ServerCaller::Checkpoint,
+  rounds_.Gather(
+      order.Text(), {running_.Now(), timeout, kCheckpointCallTimeout}, kCheckpointRpc, request,
       [this, order, before = EvaluationsBefore(order, evaluations_)](
           const absl::StatusOr<std::vector<CheckpointOnServerResponse>>& answers,
           DeferredActions& actions) PAWL_REQUIRES(mu_) {

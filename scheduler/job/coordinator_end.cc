@@ -88,8 +88,8 @@ void Coordinator::RestoreBest(DeferredActions& actions) {
   RestoreBestRequest request;
   request.set_job_id(options_.job_id);
   rounds_.Ask(
-      "restoring the best parameters", {running_.Now(), ReadTimeout(kKeepBestTimeout)}, request,
-      &ServerCaller::RestoreBest,
+      "restoring the best parameters", {running_.Now(), ReadTimeout(kKeepBestTimeout)},
+      kRestoreBestRpc, request,
       [this](const absl::Status& status, DeferredActions& actions) PAWL_REQUIRES(mu_) {
         if (!status.ok()) {
           FailJob(status.message(), actions);
@@ -105,8 +105,8 @@ void Coordinator::RestoreBest(DeferredActions& actions) {
 void Coordinator::CheckpointEnd(DeferredActions& actions) {
   InspectRequest request;
   request.set_job_id(options_.job_id);
-  rounds_.Gather<InspectResponse>(
-      "reading the counters", {running_.Now(), kInspectTimeout}, request, &ServerCaller::Inspect,
+  rounds_.Gather(
+      "reading the counters", {running_.Now(), kInspectTimeout}, kInspectRpc, request,
       [this](const absl::StatusOr<std::vector<InspectResponse>>& answers, DeferredActions& actions)
           PAWL_REQUIRES(mu_) {
             if (!answers.ok()) {
@@ -148,8 +148,8 @@ void Coordinator::Inspect(DeferredActions& actions) {
   InspectRequest request;
   request.set_job_id(options_.job_id);
   request.set_digest(true);
-  rounds_.Gather<InspectResponse>(
-      "inspecting", {running_.Now(), ReadTimeout(kInspectTimeout)}, request, &ServerCaller::Inspect,
+  rounds_.Gather(
+      "inspecting", {running_.Now(), ReadTimeout(kInspectTimeout)}, kInspectRpc, request,
       [this](const absl::StatusOr<std::vector<InspectResponse>>& answers, DeferredActions& actions)
           PAWL_REQUIRES(mu_) {
             absl::Status status = answers.status();

@@ -17,7 +17,7 @@ void Coordinator::CreateTableOnServers(uint32_t table, DeferredActions& actions)
   *request.mutable_table() = tables_.Find(table)->spec;
   rounds_.Ask(
       absl::StrCat("creating table ", request.table().name()),
-      {running_.Now(), kCreateTableTimeout}, request, &ServerCaller::CreateTable,
+      {running_.Now(), kCreateTableTimeout}, kCreateTableRpc, request,
       [this, request](const absl::Status& status, DeferredActions& actions) PAWL_REQUIRES(mu_) {
         const TableSpec& spec = request.table();
         if (IsTransientError(status)) {
@@ -69,8 +69,8 @@ void Coordinator::ReleaseOnServers(const RankDirector::FreeRank& rank, DeferredA
   request.set_logical_worker(rank.rank);
   request.set_incarnation(rank.incarnation);
   rounds_.Ask(
-      absl::StrCat("releasing rank ", rank.rank), {running_.Now(), kReleaseTimeout}, request,
-      &ServerCaller::ReleaseLogicalWorker,
+      absl::StrCat("releasing rank ", rank.rank), {running_.Now(), kReleaseTimeout},
+      kReleaseLogicalWorkerRpc, request,
       [this, rank](const absl::Status& status, DeferredActions& actions) PAWL_REQUIRES(mu_) {
         if (status.ok()) {
           spdlog::info("rank {} is released: others do not wait for it until it has a host",
@@ -92,8 +92,7 @@ void Coordinator::LoadOnServers(DeferredActions& actions) {
   request.set_dir(checkpoints_.restored_from()->dir());
   request.set_name(checkpoints_.restored_from()->name());
   rounds_.Ask(
-      "loading the checkpoint", {running_.Now(), kLoadTimeout}, request,
-      &ServerCaller::LoadCheckpoint,
+      "loading the checkpoint", {running_.Now(), kLoadTimeout}, kLoadCheckpointRpc, request,
       [this, name = request.name()](const absl::Status& status, DeferredActions& actions)
           PAWL_REQUIRES(mu_) {
             if (!status.ok()) {

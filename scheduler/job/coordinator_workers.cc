@@ -189,8 +189,8 @@ void Coordinator::ComputeAndJudge(const EvaluationInput& input, Loss loss) {
   request.set_job_id(options_.job_id);
   request.set_step(result.step());
   rounds_.Ask(
-      "keeping the best parameters", {running_.Now(), ReadTimeout(kKeepBestTimeout)}, request,
-      &ServerCaller::KeepBest,
+      "keeping the best parameters", {running_.Now(), ReadTimeout(kKeepBestTimeout)}, kKeepBestRpc,
+      request,
       [this, result](const absl::Status& status, DeferredActions& actions) PAWL_REQUIRES(mu_) {
         if (!status.ok()) {
           FailJob(status.message(), actions);

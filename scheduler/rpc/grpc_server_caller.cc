@@ -13,37 +13,31 @@ namespace pawl {
 namespace {
 
 // The state of a call until its answer arrives.
-template <typename Request, typename Response>
 struct InFlight {
   grpc::ClientContext context;
-  Request request;
-  Response response;
-  absl::AnyInvocable<void(absl::StatusOr<Response>)> done;
+  std::unique_ptr<google::protobuf::Message> request;
+  std::shared_ptr<google::protobuf::Message> response;
+  ServerCaller::Done done;
 };
-
-template <typename Response>
-absl::AnyInvocable<void(absl::StatusOr<Response>)> StatusOnly(ServerCaller::Done done) {
-  return
-      [done = std::move(done)](absl::StatusOr<Response> answer) mutable { done(answer.status()); };
-}
 
 }  // namespace
 
-template <typename Request, typename Response>
-void GrpcServerCaller::Call(const std::string& address, AsyncMethod<Request, Response> method,
-                            const Request& request, MonotonicDuration timeout,
-                            absl::AnyInvocable<void(absl::StatusOr<Response>)> done) {
-  auto call = std::make_shared<InFlight<Request, Response>>();
+void GrpcServerCaller::Call(const std::string& address, const std::string& rpc,
+                            const google::protobuf::Message& request, MonotonicDuration timeout,
+                            std::shared_ptr<google::protobuf::Message> response, Done done) {
+  auto call = std::make_shared<InFlight>();
   SetDeadline(call->context, timeout);
-  call->request = request;
+  call->request.reset(request.New());
+  call->request->CopyFrom(request);
+  call->response = std::move(response);
   call->done = std::move(done);
-  ServerControl::Stub* stub = nullptr;
+  Stub* stub = nullptr;
   {
     MutexLock lock(mu_);
     if (!shut_down_) {
       Server& server = servers_[address];
       if (server.stub == nullptr) {
-        server.stub = ServerControl::NewStub(grpc::CreateCustomChannel(
+        server.stub = std::make_unique<Stub>(grpc::CreateCustomChannel(
             address, credentials_, ChannelSettings(ChannelKind::kControl)));
       }
       ++server.calls;
@@ -55,75 +49,19 @@ void GrpcServerCaller::Call(const std::string& address, AsyncMethod<Request, Res
     call->done(absl::UnavailableError("the scheduler is ending"));
     return;
   }
-  (stub->async()->*method)(&call->context, &call->request, &call->response,
-                           [this, call, address](const grpc::Status& status) mutable {
-                             if (status.ok()) {
-                               call->done(std::move(call->response));
-                             } else {
-                               call->done(FromGrpcStatus(status, &call->context));
-                             }
-                             // The context refers to the channel, whose last reference must not be
-                             // dropped on a gRPC thread: Shutdown waits for this.
-                             grpc::ClientContext* const context = &call->context;
-                             call.reset();
-                             MutexLock lock(mu_);
-                             contexts_.erase(context);
-                             --servers_[address].calls;
-                             idle_.NotifyAll();
-                           });
-}
-
-void GrpcServerCaller::CreateTable(const std::string& address,
-                                   const CreateTableOnServerRequest& request,
-                                   MonotonicDuration timeout, Done done) {
-  Call<CreateTableOnServerRequest, CreateTableOnServerResponse>(
-      address, &ServerControl::StubInterface::async_interface::CreateTable, request, timeout,
-      StatusOnly<CreateTableOnServerResponse>(std::move(done)));
-}
-
-void GrpcServerCaller::Inspect(const std::string& address, const InspectRequest& request,
-                               MonotonicDuration timeout, InspectDone done) {
-  Call<InspectRequest, InspectResponse>(address,
-                                        &ServerControl::StubInterface::async_interface::Inspect,
-                                        request, timeout, std::move(done));
-}
-
-void GrpcServerCaller::KeepBest(const std::string& address, const KeepBestRequest& request,
-                                MonotonicDuration timeout, Done done) {
-  Call<KeepBestRequest, KeepBestResponse>(
-      address, &ServerControl::StubInterface::async_interface::KeepBest, request, timeout,
-      StatusOnly<KeepBestResponse>(std::move(done)));
-}
-
-void GrpcServerCaller::RestoreBest(const std::string& address, const RestoreBestRequest& request,
-                                   MonotonicDuration timeout, Done done) {
-  Call<RestoreBestRequest, RestoreBestResponse>(
-      address, &ServerControl::StubInterface::async_interface::RestoreBest, request, timeout,
-      StatusOnly<RestoreBestResponse>(std::move(done)));
-}
-
-void GrpcServerCaller::ReleaseLogicalWorker(const std::string& address,
-                                            const ReleaseLogicalWorkerRequest& request,
-                                            MonotonicDuration timeout, Done done) {
-  Call<ReleaseLogicalWorkerRequest, ReleaseLogicalWorkerResponse>(
-      address, &ServerControl::StubInterface::async_interface::ReleaseLogicalWorker, request,
-      timeout, StatusOnly<ReleaseLogicalWorkerResponse>(std::move(done)));
-}
-
-void GrpcServerCaller::Checkpoint(const std::string& address,
-                                  const CheckpointOnServerRequest& request,
-                                  MonotonicDuration timeout, CheckpointDone done) {
-  Call<CheckpointOnServerRequest, CheckpointOnServerResponse>(
-      address, &ServerControl::StubInterface::async_interface::Checkpoint, request, timeout,
-      std::move(done));
-}
-
-void GrpcServerCaller::LoadCheckpoint(const std::string& address,
-                                      const LoadCheckpointRequest& request,
-                                      MonotonicDuration timeout, Done done) {
-  Call<LoadCheckpointRequest, LoadCheckpointResponse>(
-      address, &ServerControl::StubInterface::async_interface::LoadCheckpoint, request, timeout,
-      StatusOnly<LoadCheckpointResponse>(std::move(done)));
+  stub->UnaryCall(
+      &call->context, "/pawl.ServerControl/" + rpc, grpc::StubOptions(), call->request.get(),
+      call->response.get(), [this, call, address](const grpc::Status& status) mutable {
+        call->done(status.ok() ? absl::OkStatus() : FromGrpcStatus(status, &call->context));
+        // The context refers to the channel, whose last reference must not be dropped on a gRPC
+        // thread: Shutdown waits for this.
+        grpc::ClientContext* const context = &call->context;
+        call.reset();
+        MutexLock lock(mu_);
+        contexts_.erase(context);
+        --servers_[address].calls;
+        idle_.NotifyAll();
+      });
 }
 
 void GrpcServerCaller::KeepOnly(const absl::flat_hash_set<std::string>& addresses) {

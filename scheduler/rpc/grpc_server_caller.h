@@ -2,7 +2,6 @@
 #ifndef PAWL_SCHEDULER_RPC_GRPC_SERVER_CALLER_H_
 #define PAWL_SCHEDULER_RPC_GRPC_SERVER_CALLER_H_
 
-#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -10,9 +9,11 @@
 #include <utility>
 
 #include "client_lib/base/mutex.h"
+#include "google/protobuf/message.h"
 #include "grpcpp/client_context.h"
+#include "grpcpp/generic/generic_stub.h"
+#include "grpcpp/impl/codegen/proto_utils.h"
 #include "grpcpp/security/credentials.h"
-#include "proto/server_control.grpc.pb.h"
 #include "scheduler/rpc/server_caller.h"
 
 namespace pawl {
@@ -25,22 +26,11 @@ class GrpcServerCaller final : public ServerCaller {
       : credentials_(std::move(credentials)) {}
   ~GrpcServerCaller() override { Shutdown(); }
 
-  void CreateTable(const std::string& address, const CreateTableOnServerRequest& request,
-                   MonotonicDuration timeout, Done done) override;
-  void Inspect(const std::string& address, const InspectRequest& request, MonotonicDuration timeout,
-               InspectDone done) override;
-  void KeepBest(const std::string& address, const KeepBestRequest& request,
-                MonotonicDuration timeout, Done done) override;
-  void RestoreBest(const std::string& address, const RestoreBestRequest& request,
-                   MonotonicDuration timeout, Done done) override;
-  void ReleaseLogicalWorker(const std::string& address, const ReleaseLogicalWorkerRequest& request,
-                            MonotonicDuration timeout, Done done) override;
-  void Checkpoint(const std::string& address, const CheckpointOnServerRequest& request,
-                  MonotonicDuration timeout, CheckpointDone done) override;
-  void LoadCheckpoint(const std::string& address, const LoadCheckpointRequest& request,
-                      MonotonicDuration timeout, Done done) override;
-
   void KeepOnly(const absl::flat_hash_set<std::string>& addresses) override PAWL_EXCLUDES(mu_);
+  void Call(const std::string& address, const std::string& rpc,
+            const google::protobuf::Message& request, MonotonicDuration timeout,
+            std::shared_ptr<google::protobuf::Message> response, Done done) override
+      PAWL_EXCLUDES(mu_);
   // The number of channels. For tests.
   size_t servers() const PAWL_EXCLUDES(mu_);
 
@@ -49,17 +39,10 @@ class GrpcServerCaller final : public ServerCaller {
   void Shutdown() PAWL_EXCLUDES(mu_);
 
  private:
-  template <typename Request, typename Response>
-  using AsyncMethod = void (ServerControl::StubInterface::async_interface::*)(
-      grpc::ClientContext*, const Request*, Response*, std::function<void(grpc::Status)>);
-
-  template <typename Request, typename Response>
-  void Call(const std::string& address, AsyncMethod<Request, Response> method,
-            const Request& request, MonotonicDuration timeout,
-            absl::AnyInvocable<void(absl::StatusOr<Response>)> done) PAWL_EXCLUDES(mu_);
-
+  // Takes messages of all types.
+  using Stub = grpc::TemplatedGenericStub<google::protobuf::Message, google::protobuf::Message>;
   struct Server {
-    std::unique_ptr<ServerControl::Stub> stub;
+    std::unique_ptr<Stub> stub;
     // Calls in progress.
     size_t calls = 0;
   };

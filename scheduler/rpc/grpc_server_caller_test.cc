@@ -9,6 +9,7 @@
 #include "client_lib/rpc/grpc/grpc_settings.h"
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
+#include "proto/server_control.grpc.pb.h"
 
 namespace pawl {
 namespace {
@@ -37,8 +38,9 @@ TEST(GrpcServerCallerTest, UnusedServerIsForgottenAfterItsCalls) {
 
   GrpcServerCaller caller(grpc::InsecureChannelCredentials());
   std::promise<absl::Status> answered;
-  caller.KeepBest(address, KeepBestRequest(), kTestPatience,
-                  [&](absl::Status status) { answered.set_value(std::move(status)); });
+  caller.Call(address, kKeepBestRpc.name, KeepBestRequest(), kTestPatience,
+              std::make_shared<KeepBestResponse>(),
+              [&](absl::Status status) { answered.set_value(std::move(status)); });
   ASSERT_EQ(control.started.get_future().wait_for(kTestPatience), std::future_status::ready);
   caller.KeepOnly({});
   EXPECT_EQ(caller.servers(), 1u) << "its call is in progress";
@@ -54,8 +56,9 @@ TEST(GrpcServerCallerTest, UnusedServerIsForgottenAfterItsCalls) {
   EXPECT_EQ(caller.servers(), 0u);
   // A returning server gets a new channel.
   std::promise<absl::Status> again;
-  caller.CreateTable(address, CreateTableOnServerRequest(), kTestPatience,
-                     [&](absl::Status status) { again.set_value(std::move(status)); });
+  caller.Call(address, kCreateTableRpc.name, CreateTableOnServerRequest(), kTestPatience,
+              std::make_shared<CreateTableOnServerResponse>(),
+              [&](absl::Status status) { again.set_value(std::move(status)); });
   EXPECT_EQ(again.get_future().get().code(), absl::StatusCode::kUnimplemented);
   caller.Shutdown();
   server->Shutdown();

@@ -2,25 +2,40 @@
 #ifndef PAWL_SCHEDULER_RPC_SERVER_CALLER_H_
 #define PAWL_SCHEDULER_RPC_SERVER_CALLER_H_
 
+#include <memory>
 #include <string>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "client_lib/base/clock.h"
+#include "google/protobuf/message.h"
 #include "proto/server_control.pb.h"
 
 namespace pawl {
 
-// Calls the ServerControl service of the server at `address` (host:port). `done` runs once, on any
-// thread, possibly before the call returns; after `timeout` at the latest, with DEADLINE_EXCEEDED.
-// Thread-safe.
+// An rpc of the ServerControl service.
+template <typename Request, typename Response>
+struct ServerRpc {
+  const char* name;
+};
+
+inline constexpr ServerRpc<CreateTableOnServerRequest, CreateTableOnServerResponse> kCreateTableRpc{
+    "CreateTable"};
+inline constexpr ServerRpc<InspectRequest, InspectResponse> kInspectRpc{"Inspect"};
+inline constexpr ServerRpc<KeepBestRequest, KeepBestResponse> kKeepBestRpc{"KeepBest"};
+inline constexpr ServerRpc<RestoreBestRequest, RestoreBestResponse> kRestoreBestRpc{"RestoreBest"};
+inline constexpr ServerRpc<ReleaseLogicalWorkerRequest, ReleaseLogicalWorkerResponse>
+    kReleaseLogicalWorkerRpc{"ReleaseLogicalWorker"};
+inline constexpr ServerRpc<CheckpointOnServerRequest, CheckpointOnServerResponse> kCheckpointRpc{
+    "Checkpoint"};
+inline constexpr ServerRpc<LoadCheckpointRequest, LoadCheckpointResponse> kLoadCheckpointRpc{
+    "LoadCheckpoint"};
+
+// Calls the ServerControl service of the server at `address` (host:port). Thread-safe.
 class ServerCaller {
  public:
   using Done = absl::AnyInvocable<void(absl::Status)>;
-  using CheckpointDone = absl::AnyInvocable<void(absl::StatusOr<CheckpointOnServerResponse>)>;
-  using InspectDone = absl::AnyInvocable<void(absl::StatusOr<InspectResponse>)>;
 
   virtual ~ServerCaller() = default;
 
@@ -28,26 +43,12 @@ class ServerCaller {
   // their calls. Call periodically, not on a thread that runs a `done`.
   virtual void KeepOnly(const absl::flat_hash_set<std::string>& addresses) {}
 
-  virtual void CreateTable(const std::string& address, const CreateTableOnServerRequest& request,
-                           MonotonicDuration timeout, Done done) = 0;
-  virtual void Inspect(const std::string& address, const InspectRequest& request,
-                       MonotonicDuration timeout, InspectDone done) = 0;
-  virtual void KeepBest(const std::string& address, const KeepBestRequest& request,
-                        MonotonicDuration timeout, Done done) = 0;
-  virtual void RestoreBest(const std::string& address, const RestoreBestRequest& request,
-                           MonotonicDuration timeout, Done done) = 0;
-  virtual void ReleaseLogicalWorker(const std::string& address,
-                                    const ReleaseLogicalWorkerRequest& request,
-                                    MonotonicDuration timeout, Done done) = 0;
-  // By default servers make no checkpoints.
-  virtual void Checkpoint(const std::string& address, const CheckpointOnServerRequest& request,
-                          MonotonicDuration timeout, CheckpointDone done) {
-    done(absl::UnimplementedError("no checkpoints here"));
-  }
-  virtual void LoadCheckpoint(const std::string& address, const LoadCheckpointRequest& request,
-                              MonotonicDuration timeout, Done done) {
-    done(absl::UnimplementedError("no checkpoints here"));
-  }
+  // Calls the ServerRpc named `rpc`. `done` runs once, on any thread, possibly before Call returns;
+  // after `timeout` at the latest, with DEADLINE_EXCEEDED. If it gets OK, `response` is set.
+  // REQUIRES: `request` and `response` have the types of the rpc.
+  virtual void Call(const std::string& address, const std::string& rpc,
+                    const google::protobuf::Message& request, MonotonicDuration timeout,
+                    std::shared_ptr<google::protobuf::Message> response, Done done) = 0;
 };
 
 }  // namespace pawl

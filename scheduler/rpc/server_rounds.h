@@ -63,20 +63,16 @@ class ServerRounds {
   template <typename Response>
   using GatherDone =
       absl::AnyInvocable<void(absl::StatusOr<std::vector<Response>>, DeferredActions&)>;
-  // The rpc of a round.
-  template <typename Request, typename CallDone>
-  using Call = std::type_identity_t<void (ServerCaller::*)(
-      const std::string& address, const Request&, MonotonicDuration, CallDone)>;
-
   // Starts a round. `what` is for errors. The request gets the routing epoch of the primaries.
-  template <typename Request>
-  void Ask(std::string what, const Time& time, const Request& request,
-           Call<Request, ServerCaller::Done> call, RoundDone done, DeferredActions& actions);
-  // The same for answers with contents: `done` gets one answer of each primary at the round's end.
-  template <typename Response, typename Request>
-  void Gather(std::string what, const Time& time, const Request& request,
-              Call<Request, absl::AnyInvocable<void(absl::StatusOr<Response>)>> call,
-              GatherDone<Response> done, DeferredActions& actions);
+  // `done` gets one answer of each primary at the round's end.
+  template <typename Request, typename Response>
+  void Gather(std::string what, const Time& time, ServerRpc<Request, Response> rpc,
+              const Request& request, std::type_identity_t<GatherDone<Response>> done,
+              DeferredActions& actions);
+  // The same for answers without contents.
+  template <typename Request, typename Response>
+  void Ask(std::string what, const Time& time, ServerRpc<Request, Response> rpc,
+           const Request& request, RoundDone done, DeferredActions& actions);
 
   // The primaries have changed; nullopt: some partition has none.
   void SetTargets(std::optional<Targets> targets, MonotonicTime now, DeferredActions& actions);
@@ -112,12 +108,6 @@ class ServerRounds {
     RoundDone done;
   };
 
-  // Makes a RoundCall through `call`; its answer reaches `take` through enter_.
-  template <typename Request, typename CallDone, typename Take>
-  SendCall Sender(const Request& request,
-                  void (ServerCaller::*call)(const std::string&, const Request&, MonotonicDuration,
-                                             CallDone),
-                  MonotonicDuration call_timeout, Take take);
   void Start(std::string what, const Time& time, SendCall send, RoundDone done,
              DeferredActions& actions);
   void Begin(Round round, MonotonicTime now, DeferredActions& actions);
@@ -137,36 +127,35 @@ class ServerRounds {
   uint64_t last_attempt_ = 0;
 };
 
-template <typename Request>
-void ServerRounds::Ask(std::string what, const Time& time, const Request& request,
-                       Call<Request, ServerCaller::Done> call, RoundDone done,
-                       DeferredActions& actions) {
-  const auto take = [this](uint64_t attempt, size_t server, const absl::Status& status,
-                           DeferredActions& actions) { Answer(attempt, server, status, actions); };
-  Start(std::move(what), time, Sender(request, call, time.call_timeout, take), std::move(done),
-        actions);
-}
-
-template <typename Response, typename Request>
-void ServerRounds::Gather(std::string what, const Time& time, const Request& request,
-                          Call<Request, absl::AnyInvocable<void(absl::StatusOr<Response>)>> call,
-                          GatherDone<Response> done, DeferredActions& actions) {
+template <typename Request, typename Response>
+void ServerRounds::Gather(std::string what, const Time& time, ServerRpc<Request, Response> rpc,
+                          const Request& request, std::type_identity_t<GatherDone<Response>> done,
+                          DeferredActions& actions) {
   // The responses of the newest attempt, by server.
   struct Responses {
     uint64_t attempt = 0;
     std::map<size_t, Response> by_server;
   };
   auto responses = std::make_shared<Responses>();
-  const auto take = [this, responses](uint64_t attempt, size_t server,
-                                      absl::StatusOr<Response> response, DeferredActions& actions) {
-    if (!Awaits(attempt, server)) return;
-    if (responses->attempt != attempt) *responses = {attempt, {}};
-    const absl::Status status = response.status();
-    if (status.ok()) responses->by_server[server] = *std::move(response);
-    Answer(attempt, server, status, actions);
+  auto send = [this, rpc, request, call_timeout = time.call_timeout,
+               responses](const RoundCall& call) {
+    Request asked = request;
+    asked.set_routing_epoch(call.epoch);
+    auto response = std::make_shared<Response>();
+    const auto on_answer = [this, responses, response, attempt = call.attempt,
+                            server = call.server](const absl::Status& status) {
+      enter_([&](DeferredActions& actions) {
+        if (!Awaits(attempt, server)) return;
+        if (responses->attempt != attempt) *responses = {attempt, {}};
+        if (status.ok()) responses->by_server[server] = std::move(*response);
+        Answer(attempt, server, status, actions);
+      });
+    };
+    servers_.Call(call.address, rpc.name, asked, std::min(call.timeout, call_timeout), response,
+                  on_answer);
   };
   Start(
-      std::move(what), time, Sender(request, call, time.call_timeout, take),
+      std::move(what), time, std::move(send),
       [responses, done = std::move(done)](const absl::Status& status,
                                           DeferredActions& actions) mutable {
         std::vector<Response> all;
@@ -176,22 +165,16 @@ void ServerRounds::Gather(std::string what, const Time& time, const Request& req
       actions);
 }
 
-template <typename Request, typename CallDone, typename Take>
-ServerRounds::SendCall ServerRounds::Sender(const Request& request,
-                                            void (ServerCaller::*call)(const std::string&,
-                                                                       const Request&,
-                                                                       MonotonicDuration, CallDone),
-                                            MonotonicDuration call_timeout, Take take) {
-  return [this, request, call, call_timeout, take](const RoundCall& round_call) {
-    Request asked = request;
-    asked.set_routing_epoch(round_call.epoch);
-    (servers_.*call)(
-        round_call.address, asked, std::min(round_call.timeout, call_timeout),
-        [this, take, attempt = round_call.attempt, server = round_call.server](auto answer) {
-          enter_(
-              [&](DeferredActions& actions) { take(attempt, server, std::move(answer), actions); });
-        });
-  };
+template <typename Request, typename Response>
+void ServerRounds::Ask(std::string what, const Time& time, ServerRpc<Request, Response> rpc,
+                       const Request& request, RoundDone done, DeferredActions& actions) {
+  Gather(
+      std::move(what), time, rpc, request,
+      [done = std::move(done)](const absl::StatusOr<std::vector<Response>>& answers,
+                               DeferredActions& actions) mutable {
+        done(answers.status(), actions);
+      },
+      actions);
 }
 
 }  // namespace pawl

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "absl/strings/cord.h"
 #include "client_lib/base/testing/simulated_clock.h"
 #include "client_lib/rpc/transport.h"
+#include "google/protobuf/message.h"
 #include "gtest/gtest.h"
 
 namespace pawl {
@@ -26,31 +28,16 @@ class SilentServers final : public ServerCaller {
     std::string address;
     uint64_t epoch = 0;
     MonotonicDuration timeout{};
-    InspectDone done;
+    std::shared_ptr<google::protobuf::Message> response;
+    Done done;
   };
 
-  void CreateTable(const std::string& address, const CreateTableOnServerRequest& request,
-                   MonotonicDuration timeout, Done done) override {
-    calls_in_flight.push_back(
-        {address, request.routing_epoch(), timeout,
-         [done = std::move(done)](const absl::StatusOr<InspectResponse>& answer) mutable {
-           done(answer.status());
-         }});
-  }
-  void Inspect(const std::string& address, const InspectRequest& request, MonotonicDuration timeout,
-               InspectDone done) override {
-    calls_in_flight.push_back({address, request.routing_epoch(), timeout, std::move(done)});
-  }
-  void KeepBest(const std::string&, const KeepBestRequest&, MonotonicDuration, Done) override {
-    FAIL();
-  }
-  void RestoreBest(const std::string&, const RestoreBestRequest&, MonotonicDuration,
-                   Done) override {
-    FAIL();
-  }
-  void ReleaseLogicalWorker(const std::string&, const ReleaseLogicalWorkerRequest&,
-                            MonotonicDuration, Done) override {
-    FAIL();
+  void Call(const std::string& address, const std::string&,
+            const google::protobuf::Message& request, MonotonicDuration timeout,
+            std::shared_ptr<google::protobuf::Message> response, Done done) override {
+    const uint64_t epoch = request.GetReflection()->GetUInt64(
+        request, request.GetDescriptor()->FindFieldByName("routing_epoch"));
+    calls_in_flight.push_back({address, epoch, timeout, std::move(response), std::move(done)});
   }
 
   // Unanswered calls_in_flight, oldest first.
@@ -76,8 +63,7 @@ class ServerRoundsTest : public testing::Test {
   void Ask() {
     DeferredActions actions;
     rounds_.Ask(
-        "asking", {clock_.Now(), seconds(2)}, CreateTableOnServerRequest(),
-        &ServerCaller::CreateTable,
+        "asking", {clock_.Now(), seconds(2)}, kCreateTableRpc, CreateTableOnServerRequest(),
         [this](const absl::Status& status, DeferredActions&) { result_ = status; }, actions);
   }
   void Ask(int servers) {
@@ -87,9 +73,8 @@ class ServerRoundsTest : public testing::Test {
   void Gather(int servers, MonotonicDuration call_timeout = MonotonicDuration::max()) {
     SetServers(UpTo(servers));
     DeferredActions actions;
-    rounds_.Gather<InspectResponse>(
-        "gathering", {clock_.Now(), seconds(2), call_timeout}, InspectRequest(),
-        &ServerCaller::Inspect,
+    rounds_.Gather(
+        "gathering", {clock_.Now(), seconds(2), call_timeout}, kInspectRpc, InspectRequest(),
         [this](const absl::StatusOr<std::vector<InspectResponse>>& answers, DeferredActions&) {
           result_ = answers.status();
           steps_.clear();
@@ -111,21 +96,19 @@ class ServerRoundsTest : public testing::Test {
     return addresses;
   }
   // Answers the oldest pending to `server`.
-  void Answer(int server, const absl::StatusOr<InspectResponse>& answer) {
+  void Answer(int server, const absl::Status& status, uint64_t step = 0) {
     const auto it = std::find_if(
         servers_.calls_in_flight.begin(), servers_.calls_in_flight.end(),
         [&](const auto& pending) { return pending.address == "s:" + std::to_string(server); });
     ASSERT_NE(it, servers_.calls_in_flight.end());
     SilentServers::PendingCall pending = std::move(*it);
     servers_.calls_in_flight.erase(it);
-    pending.done(answer);
+    if (auto* inspected = dynamic_cast<InspectResponse*>(pending.response.get()))
+      inspected->mutable_counters()->set_step(step);
+    pending.done(status);
   }
-  void Done(int server) { Answer(server, InspectResponse()); }
-  void DoneAtStep(int server, uint64_t step) {
-    InspectResponse response;
-    response.mutable_counters()->set_step(step);
-    Answer(server, response);
-  }
+  void Done(int server) { Answer(server, absl::OkStatus()); }
+  void DoneAtStep(int server, uint64_t step) { Answer(server, absl::OkStatus(), step); }
   void Tick() {
     DeferredActions actions;
     rounds_.Tick(clock_.Now(), actions);
@@ -269,8 +252,7 @@ TEST_F(ServerRoundsTest, LateRoundMayAbandonAnother) {
   int ended = 0;
   for (int i = 0; i < 2; ++i) {
     rounds_.Ask(
-        "asking", {clock_.Now(), seconds(2)}, CreateTableOnServerRequest(),
-        &ServerCaller::CreateTable,
+        "asking", {clock_.Now(), seconds(2)}, kCreateTableRpc, CreateTableOnServerRequest(),
         [&](const absl::Status&, DeferredActions&) {
           ++ended;
           rounds_.Abandon();

@@ -4,11 +4,14 @@
 
 #include <deque>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "client_lib/base/mutex.h"
+#include "google/protobuf/message.h"
 #include "scheduler/rpc/server_caller.h"
 
 namespace pawl {
@@ -27,70 +30,23 @@ class FakeServers final : public ServerCaller {
     MutexLock lock(mu_);
     return kept_;
   }
-  void CreateTable(const std::string& address, const CreateTableOnServerRequest& request,
-                   MonotonicDuration timeout, Done done) override {
-    {
+  void Call(const std::string& address, const std::string& rpc,
+            const google::protobuf::Message& request, MonotonicDuration timeout,
+            std::shared_ptr<google::protobuf::Message> response, Done done) override {
+    if (const auto* create = dynamic_cast<const CreateTableOnServerRequest*>(&request)) {
       MutexLock lock(mu_);
-      last_table_ = request.table();
+      last_table_ = create->table();
     }
-    Answer(address, "CreateTable", request.routing_epoch(), std::move(done));
-  }
-  void Inspect(const std::string& address, const InspectRequest& request, MonotonicDuration timeout,
-               InspectDone done) override {
-    Answer(address, request.digest() ? "Inspect" : "Inspect counters", request.routing_epoch(),
-           [this, address, done = std::move(done)](absl::Status status) mutable {
-             InspectResponse response;
+    Answer(address, Text(rpc, request), EpochOf(request),
+           [this, key = std::pair(address, rpc), response,
+            done = std::move(done)](absl::Status status) mutable {
              {
                MutexLock lock(mu_);
-               response = inspections_[address];
+               const auto it = responses_.find(key);
+               if (it != responses_.end()) response->CopyFrom(*it->second);
              }
-             if (status.ok()) {
-               done(std::move(response));
-             } else {
-               done(std::move(status));
-             }
+             done(std::move(status));
            });
-  }
-  void KeepBest(const std::string& address, const KeepBestRequest& request,
-                MonotonicDuration timeout, Done done) override {
-    Answer(address, "KeepBest " + std::to_string(request.step()), request.routing_epoch(),
-           std::move(done));
-  }
-  void RestoreBest(const std::string& address, const RestoreBestRequest& request,
-                   MonotonicDuration timeout, Done done) override {
-    Answer(address, "RestoreBest", request.routing_epoch(), std::move(done));
-  }
-  void ReleaseLogicalWorker(const std::string& address, const ReleaseLogicalWorkerRequest& request,
-                            MonotonicDuration timeout, Done done) override {
-    Answer(address,
-           "ReleaseLogicalWorker " + std::to_string(request.logical_worker()) + " " +
-               std::to_string(request.incarnation()),
-           request.routing_epoch(), std::move(done));
-  }
-
-  void Checkpoint(const std::string& address, const CheckpointOnServerRequest& request,
-                  MonotonicDuration timeout, CheckpointDone done) override {
-    Answer(
-        address,
-        "Checkpoint " + std::to_string(request.step()) + (request.is_final() ? " of the end" : ""),
-        request.routing_epoch(),
-        [this, address, done = std::move(done)](absl::Status status) mutable {
-          CheckpointOnServerResponse response;
-          {
-            MutexLock lock(mu_);
-            response = parts_[address];
-          }
-          if (status.ok()) {
-            done(std::move(response));
-          } else {
-            done(std::move(status));
-          }
-        });
-  }
-  void LoadCheckpoint(const std::string& address, const LoadCheckpointRequest& request,
-                      MonotonicDuration timeout, Done done) override {
-    Answer(address, "LoadCheckpoint " + request.dir() + "/" + request.name(),
-           request.routing_epoch(), std::move(done));
   }
 
   // The next calls recorded as `call` fail with `status`, in the order of FailNext.
@@ -98,13 +54,14 @@ class FakeServers final : public ServerCaller {
     MutexLock lock(mu_);
     failures_[call].push_back(std::move(status));
   }
-  void SetInspection(const std::string& address, InspectResponse response) {
+  void SetInspection(const std::string& address, const InspectResponse& response) {
     MutexLock lock(mu_);
-    inspections_[address] = std::move(response);
+    responses_[{address, kInspectRpc.name}] = std::make_unique<InspectResponse>(response);
   }
-  void SetParts(const std::string& address, CheckpointOnServerResponse response) {
+  void SetParts(const std::string& address, const CheckpointOnServerResponse& response) {
     MutexLock lock(mu_);
-    parts_[address] = std::move(response);
+    responses_[{address, kCheckpointRpc.name}] =
+        std::make_unique<CheckpointOnServerResponse>(response);
   }
   void Hold() {
     MutexLock lock(mu_);
@@ -147,8 +104,29 @@ class FakeServers final : public ServerCaller {
   }
 
  private:
-  void Answer(const std::string& address, const std::string& method, uint64_t epoch, Done done) {
-    const std::string call = address + " " + method;
+  // The rpc with those fields of the request that tests look at.
+  static std::string Text(const std::string& rpc, const google::protobuf::Message& request) {
+    if (const auto* inspect = dynamic_cast<const InspectRequest*>(&request))
+      return inspect->digest() ? rpc : rpc + " counters";
+    if (const auto* keep = dynamic_cast<const KeepBestRequest*>(&request))
+      return absl::StrCat(rpc, " ", keep->step());
+    if (const auto* release = dynamic_cast<const ReleaseLogicalWorkerRequest*>(&request))
+      return absl::StrCat(rpc, " ", release->logical_worker(), " ", release->incarnation());
+    if (const auto* checkpoint = dynamic_cast<const CheckpointOnServerRequest*>(&request))
+      return absl::StrCat(rpc, " ", checkpoint->step(),
+                          checkpoint->is_final() ? " of the end" : "");
+    if (const auto* load = dynamic_cast<const LoadCheckpointRequest*>(&request))
+      return absl::StrCat(rpc, " ", load->dir(), "/", load->name());
+    return rpc;
+  }
+
+  static uint64_t EpochOf(const google::protobuf::Message& request) {
+    return request.GetReflection()->GetUInt64(
+        request, request.GetDescriptor()->FindFieldByName("routing_epoch"));
+  }
+
+  void Answer(const std::string& address, const std::string& text, uint64_t epoch, Done done) {
+    const std::string call = address + " " + text;
     absl::Status status;
     {
       MutexLock lock(mu_);
@@ -178,8 +156,9 @@ class FakeServers final : public ServerCaller {
   std::vector<std::string> calls_ PAWL_GUARDED_BY(mu_);
   std::vector<std::pair<Done, absl::Status>> held_ PAWL_GUARDED_BY(mu_);
   std::map<std::string, std::deque<absl::Status>> failures_ PAWL_GUARDED_BY(mu_);
-  std::map<std::string, InspectResponse> inspections_ PAWL_GUARDED_BY(mu_);
-  std::map<std::string, CheckpointOnServerResponse> parts_ PAWL_GUARDED_BY(mu_);
+  // By address and rpc. Other answers are empty.
+  std::map<std::pair<std::string, std::string>, std::unique_ptr<google::protobuf::Message>>
+      responses_ PAWL_GUARDED_BY(mu_);
   std::map<std::string, uint64_t> adopted_ PAWL_GUARDED_BY(mu_);
   TableSpec last_table_ PAWL_GUARDED_BY(mu_);
   uint64_t last_routing_epoch_ PAWL_GUARDED_BY(mu_) = 0;

@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "client_lib/rpc/codec.h"
+#include "google/protobuf/message.h"
 #include "proto/scheduler_state.pb.h"
 #include "proto/server_control.pb.h"
 #include "scheduler/job/coordinator.h"
@@ -63,35 +64,20 @@ class SimulatedScheduler::ServerCallerOnNetwork final : public ServerCaller {
                         std::shared_ptr<Incarnation> incarnation, const ClusterOptions& options)
       : options_(options), caller_(network, loop, std::move(incarnation)) {}
 
-  void CreateTable(const std::string& address, const CreateTableOnServerRequest& request,
-                   MonotonicDuration timeout, Done done) override {
-    Call(address, "/pawl.ServerControl/CreateTable", request, timeout, std::move(done));
-  }
-  void Inspect(const std::string&, const InspectRequest&, MonotonicDuration, InspectDone) override {
-    std::abort();
-  }
-  void KeepBest(const std::string&, const KeepBestRequest&, MonotonicDuration, Done) override {
-    std::abort();
-  }
-  void RestoreBest(const std::string&, const RestoreBestRequest&, MonotonicDuration,
-                   Done) override {
-    std::abort();
-  }
-  void ReleaseLogicalWorker(const std::string& address, const ReleaseLogicalWorkerRequest& request,
-                            MonotonicDuration timeout, Done done) override {
-    options_.releasing(request.logical_worker(), request.incarnation());
-    Call(address, "/pawl.ServerControl/ReleaseLogicalWorker", request, timeout, std::move(done));
-  }
-
- private:
   void Call(const std::string& address, const std::string& rpc,
-            const google::protobuf::MessageLite& request, MonotonicDuration timeout, Done done) {
-    caller_.Call(address, rpc, EncodeSmall(request).bytes, timeout,
+            const google::protobuf::Message& request, MonotonicDuration timeout,
+            std::shared_ptr<google::protobuf::Message>, Done done) override {
+    if (rpc == kReleaseLogicalWorkerRpc.name) {
+      const auto& release = dynamic_cast<const ReleaseLogicalWorkerRequest&>(request);
+      options_.releasing(release.logical_worker(), release.incarnation());
+    }
+    caller_.Call(address, "/pawl.ServerControl/" + rpc, EncodeSmall(request).bytes, timeout,
                  [done = std::move(done)](absl::Status status, IncomingMessage) mutable {
                    done(std::move(status));
                  });
   }
 
+ private:
   const ClusterOptions& options_;
   SimulatedCaller caller_;
 };

@@ -19,6 +19,7 @@
 #include "client_lib/job/job_file.h"
 #include "client_lib/job/job_validation.h"
 #include "client_lib/rpc/routing_changes.h"
+#include "google/protobuf/message.h"
 #include "scheduler/job/coordinator.h"
 #include "scheduler/rpc/server_caller.h"
 
@@ -39,23 +40,8 @@ constexpr int kTimedHeartbeats = 20000;
 // Does everything that is asked at once.
 class ObedientServers final : public ServerCaller {
  public:
-  void CreateTable(const std::string&, const CreateTableOnServerRequest&, MonotonicDuration,
-                   Done done) override {
-    done(absl::OkStatus());
-  }
-  void Inspect(const std::string&, const InspectRequest&, MonotonicDuration,
-               InspectDone done) override {
-    done(InspectResponse());
-  }
-  void KeepBest(const std::string&, const KeepBestRequest&, MonotonicDuration, Done done) override {
-    done(absl::OkStatus());
-  }
-  void RestoreBest(const std::string&, const RestoreBestRequest&, MonotonicDuration,
-                   Done done) override {
-    done(absl::OkStatus());
-  }
-  void ReleaseLogicalWorker(const std::string&, const ReleaseLogicalWorkerRequest&,
-                            MonotonicDuration, Done done) override {
+  void Call(const std::string&, const std::string&, const google::protobuf::Message&,
+            MonotonicDuration, std::shared_ptr<google::protobuf::Message>, Done done) override {
     done(absl::OkStatus());
   }
 };
