@@ -10,10 +10,12 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/call.h"
 #include "client_lib/job/consistency.h"
 #include "client_lib/rpc/codec.h"
+#include "google/protobuf/repeated_field.h"
 
 namespace pawl {
 namespace {
@@ -29,87 +31,52 @@ void SendWithoutKeys(Messenger& messenger, std::shared_ptr<Call> call,
   messenger.Send(std::move(message));
 }
 
-class TakeOverCall final : public Call {
+// `request` with the header and the partitions of a message.
+template <typename Request>
+OutgoingMessage EncodeTo(const Message& message, const RequestHeader& header, Request request) {
+  *request.mutable_header() = header;
+  for (const SegmentView& segment : message.segments) request.add_partitions(segment.partition);
+  return EncodeSmall(request);
+}
+
+// Gets a value from every partition.
+template <typename Request, typename Response, typename Value>
+class GatherCall final : public Call {
  public:
-  TakeOverCall(const RequestHeader& header, uint32_t partitions, MonotonicTime deadline,
-               absl::AnyInvocable<void(absl::StatusOr<std::vector<uint64_t>>)> done)
-      : Call({.method = Method::kTakeOver, .name = "TakeOver", .deadline = deadline}, header),
-        clocks_(partitions),
+  using Done = absl::AnyInvocable<void(absl::StatusOr<std::vector<Value>>)>;
+  // The field of the response that has the values; `noun` names them in errors.
+  struct Field {
+    const google::protobuf::RepeatedField<Value>& (Response::*values)() const;
+    absl::string_view noun;
+  };
+
+  GatherCall(const Terms& terms, const RequestHeader& header, Request request, Field field,
+             uint32_t partitions, Done done)
+      : Call(terms, header),
+        request_(std::move(request)),
+        field_(field),
+        values_(partitions),
         done_(std::move(done)) {}
 
   OutgoingMessage Encode(const Message& message, const RequestHeader& header) const override {
-    TakeOverRequest request;
-    *request.mutable_header() = header;
-    for (const SegmentView& segment : message.segments) request.add_partitions(segment.partition);
-    return EncodeSmall(request);
+    return EncodeTo(message, header, request_);
   }
   absl::Status TakeAnswer(const Message& message, const IncomingMessage& answer) override {
-    TakeOverResponse response;
+    Response response;
     PAWL_RETURN_IF_ERROR(DecodeSmall(answer.bytes, response));
-    if (response.clocks_size() != static_cast<int>(message.segments.size())) {
-      return absl::InternalError(absl::StrCat("the server answered ", response.clocks_size(),
-                                              " clocks for ", message.segments.size(),
-                                              " partitions"));
-    }
-    for (size_t i = 0; i < message.segments.size(); ++i) {
-      clocks_[message.segments[i].partition] = response.clocks(static_cast<int>(i));
-    }
-    return absl::OkStatus();
-  }
-  void Finish(const absl::Status& status) override {
-    if (status.ok()) {
-      done_(std::move(clocks_));
-    } else {
-      done_(status);
-    }
-    done_ = nullptr;
-  }
-
- private:
-  // Indexed by partition. Only the answer to the message that names a partition writes its clock.
-  std::vector<uint64_t> clocks_;
-  absl::AnyInvocable<void(absl::StatusOr<std::vector<uint64_t>>)> done_;
-};
-
-class AwaitAllEndsCall final : public Call {
- public:
-  using Done = absl::AnyInvocable<void(absl::StatusOr<std::vector<double>>)>;
-
-  AwaitAllEndsCall(const RequestHeader& header, uint32_t partitions, MonotonicTime deadline,
-                   Done done)
-      // It waits at the server like a pull of the next step: it must not take the place of the
-      // pushes and ends of other ranks, for which it waits.
-      : Call({.method = Method::kEndStep,
-              .name = "the wait for the end of the step",
-              .deadline = deadline,
-              .flow_step = header.step() + 1,
-              .may_wait = true},
-             header),
-        squares_(partitions),
-        done_(std::move(done)) {}
-
-  OutgoingMessage Encode(const Message& message, const RequestHeader& header) const override {
-    EndStepRequest request;
-    *request.mutable_header() = header;
-    for (const SegmentView& segment : message.segments) request.add_partitions(segment.partition);
-    request.set_phase(EndStepRequest::AWAIT_ALL);
-    return EncodeSmall(request);
-  }
-  absl::Status TakeAnswer(const Message& message, const IncomingMessage& answer) override {
-    EndStepResponse response;
-    PAWL_RETURN_IF_ERROR(DecodeSmall(answer.bytes, response));
-    if (response.squares_size() != static_cast<int>(message.segments.size())) {
-      return absl::InternalError(absl::StrCat("the server answered ", response.squares_size(),
-                                              " sums of squares for ", message.segments.size(),
+    const google::protobuf::RepeatedField<Value>& values = (response.*field_.values)();
+    if (values.size() != static_cast<int>(message.segments.size())) {
+      return absl::InternalError(absl::StrCat("the server answered ", values.size(), " ",
+                                              field_.noun, " for ", message.segments.size(),
                                               " partitions"));
     }
     for (size_t i = 0; i < message.segments.size(); ++i)
-      squares_[message.segments[i].partition] = response.squares(static_cast<int>(i));
+      values_[message.segments[i].partition] = values.Get(static_cast<int>(i));
     return absl::OkStatus();
   }
   void Finish(const absl::Status& status) override {
     if (status.ok()) {
-      done_(std::move(squares_));
+      done_(std::move(values_));
     } else {
       done_(status);
     }
@@ -117,40 +84,15 @@ class AwaitAllEndsCall final : public Call {
   }
 
  private:
-  // Indexed by partition. Only the answer to the message that names a partition writes its sum.
-  std::vector<double> squares_;
+  const Request request_;
+  const Field field_;
+  // Indexed by partition. Only the answer to the message that names a partition writes its value.
+  std::vector<Value> values_;
   Done done_;
 };
 
-class CloseStepCall final : public Call {
- public:
-  CloseStepCall(const RequestHeader& header, float scale, MonotonicTime deadline,
-                absl::AnyInvocable<void(absl::Status)> done)
-      : Call({.method = Method::kEndStep, .name = "the close of the step", .deadline = deadline},
-             header),
-        scale_(scale),
-        done_(std::move(done)) {}
-
-  OutgoingMessage Encode(const Message& message, const RequestHeader& header) const override {
-    EndStepRequest request;
-    *request.mutable_header() = header;
-    for (const SegmentView& segment : message.segments) request.add_partitions(segment.partition);
-    request.set_phase(EndStepRequest::CLOSE);
-    request.set_scale(scale_);
-    return EncodeSmall(request);
-  }
-  absl::Status TakeAnswer(const Message&, const IncomingMessage&) override {
-    return absl::OkStatus();
-  }
-  void Finish(const absl::Status& status) override {
-    done_(status);
-    done_ = nullptr;
-  }
-
- private:
-  const float scale_;
-  absl::AnyInvocable<void(absl::Status)> done_;
-};
+using TakeOverCall = GatherCall<TakeOverRequest, TakeOverResponse, uint64_t>;
+using AwaitAllEndsCall = GatherCall<EndStepRequest, EndStepResponse, double>;
 
 std::vector<uint32_t> AllPartitions(uint32_t partitions) {
   std::vector<uint32_t> all(partitions);
@@ -162,7 +104,13 @@ std::vector<uint32_t> AllPartitions(uint32_t partitions) {
 
 EndStepCall::EndStepCall(const RequestHeader& header, MonotonicTime deadline,
                          absl::AnyInvocable<void(absl::Status)> done)
-    : Call({.method = Method::kEndStep, .name = "EndStep", .deadline = deadline}, header),
+    : EndStepCall("EndStep", EndStepRequest(), header, deadline, std::move(done)) {}
+
+EndStepCall::EndStepCall(absl::string_view name, EndStepRequest request,
+                         const RequestHeader& header, MonotonicTime deadline,
+                         absl::AnyInvocable<void(absl::Status)> done)
+    : Call({.method = Method::kEndStep, .name = name, .deadline = deadline}, header),
+      request_(std::move(request)),
       done_(std::move(done)) {}
 
 void EndStepCall::Send(Messenger& messenger, absl::Span<const uint32_t> partitions,
@@ -172,13 +120,12 @@ void EndStepCall::Send(Messenger& messenger, absl::Span<const uint32_t> partitio
 }
 
 OutgoingMessage EndStepCall::Encode(const Message& message, const RequestHeader& header) const {
-  EndStepRequest request;
-  *request.mutable_header() = header;
-  for (const SegmentView& segment : message.segments) {
-    request.add_partitions(segment.partition);
-    if (!segments_.empty()) request.add_segments(segments_[segment.partition]);
+  EndStepRequest request = request_;
+  if (!segments_.empty()) {
+    for (const SegmentView& segment : message.segments)
+      request.add_segments(segments_[segment.partition]);
   }
-  return EncodeSmall(request);
+  return EncodeTo(message, header, std::move(request));
 }
 
 absl::Status EndStepCall::TakeAnswer(const Message&, const IncomingMessage&) {
@@ -193,9 +140,13 @@ void EndStepCall::Finish(const absl::Status& status) {
 void TakeOver(Messenger& messenger, const RequestHeader& header, uint32_t partitions,
               MonotonicTime deadline,
               absl::AnyInvocable<void(absl::StatusOr<std::vector<uint64_t>>)> done) {
-  SendWithoutKeys(messenger,
-                  std::make_shared<TakeOverCall>(header, partitions, deadline, std::move(done)),
-                  AllPartitions(partitions));
+  const Call::Terms terms = {.method = Method::kTakeOver, .name = "TakeOver", .deadline = deadline};
+  SendWithoutKeys(
+      messenger,
+      std::make_shared<TakeOverCall>(terms, header, TakeOverRequest(),
+                                     TakeOverCall::Field{&TakeOverResponse::clocks, "clocks"},
+                                     partitions, std::move(done)),
+      AllPartitions(partitions));
 }
 
 float ClipScale(absl::Span<const double> squares, float clip_global_norm) {
@@ -210,20 +161,32 @@ float ClipScale(absl::Span<const double> squares, float clip_global_norm) {
 void CloseStep(Messenger& messenger, const RequestHeader& header, uint32_t partitions,
                float clip_global_norm, MonotonicTime deadline,
                absl::AnyInvocable<void(absl::Status)> done) {
-  SendWithoutKeys(
-      messenger,
-      std::make_shared<AwaitAllEndsCall>(
-          header, partitions, deadline,
-          [messenger = messenger.shared_from_this(), header, partitions, clip_global_norm, deadline,
-           done = std::move(done)](absl::StatusOr<std::vector<double>> squares) mutable {
-            if (!squares.ok()) return done(squares.status());
-            SendWithoutKeys(
-                *messenger,
-                std::make_shared<CloseStepCall>(header, ClipScale(*squares, clip_global_norm),
-                                                deadline, std::move(done)),
-                AllPartitions(partitions));
-          }),
-      AllPartitions(partitions));
+  EndStepRequest await;
+  await.set_phase(EndStepRequest::AWAIT_ALL);
+  // It waits at the server like a pull of the next step: it must not take the place of the pushes
+  // and ends of other ranks, for which it waits.
+  const Call::Terms terms = {.method = Method::kEndStep,
+                             .name = "the wait for the end of the step",
+                             .deadline = deadline,
+                             .flow_step = header.step() + 1,
+                             .may_wait = true};
+  auto close = [messenger = messenger.shared_from_this(), header, partitions, clip_global_norm,
+                deadline,
+                done = std::move(done)](absl::StatusOr<std::vector<double>> squares) mutable {
+    if (!squares.ok()) return done(squares.status());
+    EndStepRequest request;
+    request.set_phase(EndStepRequest::CLOSE);
+    request.set_scale(ClipScale(*squares, clip_global_norm));
+    std::make_shared<EndStepCall>("the close of the step", std::move(request), header, deadline,
+                                  std::move(done))
+        ->Send(*messenger, AllPartitions(partitions), {});
+  };
+  SendWithoutKeys(messenger,
+                  std::make_shared<AwaitAllEndsCall>(
+                      terms, header, std::move(await),
+                      AwaitAllEndsCall::Field{&EndStepResponse::squares, "sums of squares"},
+                      partitions, std::move(close)),
+                  AllPartitions(partitions));
 }
 
 void StepClosings::Begin(uint32_t rank) {

@@ -14,6 +14,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "client_lib/base/clock.h"
 #include "client_lib/base/mutex.h"
@@ -30,6 +31,9 @@ class EndStepCall final : public Call, public std::enable_shared_from_this<EndSt
  public:
   EndStepCall(const RequestHeader& header, MonotonicTime deadline,
               absl::AnyInvocable<void(absl::Status)> done);
+  // Another phase. `request` lacks the header, partitions and segments. `name` is for errors.
+  EndStepCall(absl::string_view name, EndStepRequest request, const RequestHeader& header,
+              MonotonicTime deadline, absl::AnyInvocable<void(absl::Status)> done);
 
   // Sends the end to the primary of each partition. `segments` (see EndStepRequest) is indexed by
   // partition, or empty. Call it once. REQUIRES: `partitions` is not empty.
@@ -41,6 +45,7 @@ class EndStepCall final : public Call, public std::enable_shared_from_this<EndSt
   void Finish(const absl::Status& status) override;
 
  private:
+  const EndStepRequest request_;
   std::vector<uint64_t> segments_;
   absl::AnyInvocable<void(absl::Status)> done_;
 };
