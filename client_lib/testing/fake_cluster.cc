@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
+#include <iterator>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/elements.h"
@@ -54,6 +57,28 @@ std::vector<float> UnpackElements(ElementType type, const std::string& bytes, in
   return values;
 }
 
+template <typename T>
+void Append(std::string& bytes, const std::vector<T>& values) {
+  bytes.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
+}
+
+// Removes and returns the elements that `is_taken` accepts.
+template <typename T, typename Predicate>
+std::vector<T> TakeIf(std::vector<T>& all, Predicate is_taken) {
+  const auto first = std::stable_partition(all.begin(), all.end(), std::not_fn(is_taken));
+  std::vector<T> taken(std::make_move_iterator(first), std::make_move_iterator(all.end()));
+  all.erase(first, all.end());
+  return taken;
+}
+
+// The partition of each segment of a push or pull.
+template <typename Request>
+std::vector<uint32_t> PartitionsOf(const Request& request) {
+  std::vector<uint32_t> partitions;
+  for (const auto& segment : request.segments()) partitions.push_back(segment.partition());
+  return partitions;
+}
+
 }  // namespace
 
 uint64_t SenderNumber(const RequestHeader& header) {
@@ -65,7 +90,7 @@ class FakeCluster::Server final : public RequestHandler {
  public:
   Server(FakeCluster& cluster, std::string name) : cluster_(cluster), name_(std::move(name)) {}
   void Handle(Method method, IncomingMessage request, CallContext context, Reply reply) override {
-    cluster_.Handle(name_, method, std::move(request), std::move(reply));
+    cluster_.Handle(name_, method, request, std::move(reply));
   }
 
  private:
@@ -218,22 +243,16 @@ void FakeCluster::Release(Method method) {
   {
     MutexLock lock(mu_);
     holding_.erase(method);
-    for (size_t i = 0; i < held_.size();) {
-      if (held_[i].method == method) {
-        ready.push_back(std::move(held_[i]));
-        held_.erase(held_.begin() + static_cast<ptrdiff_t>(i));
-      } else {
-        ++i;
-      }
-    }
+    ready = TakeIf(
+        held_, [method](const Held& held) { return held.method == method && !held.awaits_all; });
   }
   for (Held& held : ready) held.answer();
 }
 
 size_t FakeCluster::held(Method method) const {
   MutexLock lock(mu_);
-  return std::count_if(held_.begin(), held_.end(),
-                       [method](const Held& held) { return held.method == method; });
+  return absl::c_count_if(
+      held_, [method](const Held& held) { return held.method == method && !held.awaits_all; });
 }
 
 size_t FakeCluster::max_bytes_held() const {
@@ -276,17 +295,10 @@ void FakeCluster::AnnounceRouting() {
 }
 
 std::vector<FakeCluster::PendingRouting> FakeCluster::TakePendingRouting() {
-  std::vector<PendingRouting> ready;
-  if (!announce_ || scheduler_down_) return ready;
-  for (size_t i = 0; i < pending_routing_.size();) {
-    if (pending_routing_[i].newer_than < routing_.epoch()) {
-      ready.push_back(std::move(pending_routing_[i]));
-      pending_routing_.erase(pending_routing_.begin() + static_cast<ptrdiff_t>(i));
-    } else {
-      ++i;
-    }
-  }
-  return ready;
+  if (!announce_ || scheduler_down_) return {};
+  return TakeIf(pending_routing_, [epoch = routing_.epoch()](const PendingRouting& call) {
+    return call.newer_than < epoch;
+  });
 }
 
 void FakeCluster::AnswerRouting(std::vector<PendingRouting> pending) {
@@ -357,18 +369,18 @@ void FakeCluster::SetClipGlobalNorm(float clip_global_norm, std::vector<double> 
 }
 
 void FakeCluster::ReleaseAwaits() {
-  std::vector<absl::AnyInvocable<void()>> ready;
+  std::vector<Held> ready;
   {
     MutexLock lock(mu_);
     holds_awaits_ = false;
-    ready.swap(held_awaits_);
+    ready = TakeIf(held_, [](const Held& held) { return held.awaits_all; });
   }
-  for (auto& answer : ready) answer();
+  for (Held& held : ready) held.answer();
 }
 
 size_t FakeCluster::held_awaits() const {
   MutexLock lock(mu_);
-  return held_awaits_.size();
+  return absl::c_count_if(held_, [](const Held& held) { return held.awaits_all; });
 }
 
 void FakeCluster::FailJob(const std::string& failure) {
@@ -427,6 +439,11 @@ uint64_t FakeCluster::SlotFloats(uint32_t table, uint64_t key) const {
   return Table(tables_[table - 1]).SlotFloats(RowWidth(table, key));
 }
 
+std::vector<float> FakeCluster::SlotsOrZeros(uint32_t table, uint64_t key) const {
+  const auto it = slots_.find({table, key});
+  return it != slots_.end() ? it->second : std::vector<float>(SlotFloats(table, key));
+}
+
 absl::Status FakeCluster::CheckHeader(const std::string& server, const RequestHeader& header,
                                       const std::vector<uint32_t>& partitions) const {
   if (header.job_id() != kJobId) return absl::NotFoundError("another job");
@@ -447,18 +464,96 @@ absl::Status FakeCluster::CheckHeader(const std::string& server, const RequestHe
     return status;
   }
   for (const uint32_t p : partitions) {
-    if (absl::Status status = CheckIncarnation(header, p); !status.ok()) return status;
+    PAWL_RETURN_IF_ERROR(CheckIncarnation(header, p));
   }
   return absl::OkStatus();
 }
 
-ScanResponse FakeCluster::Page(const ScanRequest& scan) const {
+absl::Status FakeCluster::CheckIncarnation(const RequestHeader& header, uint32_t partition) const {
+  if (header.sender_case() != RequestHeader::kLogicalWorker) return absl::OkStatus();
+  const auto it = incarnations_.find({header.logical_worker(), partition});
+  if (it == incarnations_.end() || it->second <= header.incarnation()) return absl::OkStatus();
+  return absl::AbortedError("superseded");
+}
+
+absl::StatusOr<FakeCluster::Event::Segment> FakeCluster::Apply(const RequestHeader& header,
+                                                               const PushSegment& segment) {
+  Event::Segment seen{segment.table(),
+                      segment.partition(),
+                      segment.ordinal(),
+                      Unpack<uint64_t>(segment.keys()),
+                      UnpackElements(segment.element_type(), segment.values(), segment.exponent()),
+                      false,
+                      segment.element_type(),
+                      segment.values().size(),
+                      segment.effect()};
+  const std::vector<float> slots = Unpack<float>(segment.slots());
+  std::set<uint64_t>& taken = taken_[{SenderNumber(header), header.step(), segment.partition()}];
+  seen.duplicate = !taken.insert(segment.ordinal()).second;
+  if (seen.effect == SET_LEARNING_RATES) return seen;
+  size_t at = 0;
+  size_t slots_at = 0;
+  for (const uint64_t key : seen.keys) {
+    if (PartitionOf(segment.table(), key, static_cast<uint32_t>(routing_.primary_size())) !=
+        segment.partition())
+      return absl::InvalidArgumentError("a key of another partition");
+    const uint64_t width = RowWidth(segment.table(), key);
+    std::vector<float>& row = rows_[{segment.table(), key}];
+    row.resize(width);
+    if (seen.effect != APPLY_GRADIENT && !seen.duplicate) row.assign(width, 0.0f);
+    if (seen.effect == ASSIGN_WITH_SLOTS) {
+      const size_t count = SlotFloats(segment.table(), key);
+      if (slots_at + count > slots.size()) return absl::InvalidArgumentError("slots");
+      if (!seen.duplicate) {
+        slots_[{segment.table(), key}].assign(slots.data() + slots_at,
+                                              slots.data() + slots_at + count);
+      }
+      slots_at += count;
+    }
+    for (uint64_t i = 0; i < width && !seen.duplicate; ++i) row[i] += seen.values[at + i];
+    at += width;
+  }
+  if (at != seen.values.size() || slots_at != slots.size())
+    return absl::InvalidArgumentError("lengths");
+  return seen;
+}
+
+absl::StatusOr<PushResponse> FakeCluster::Push(const PushRequest& push, Event& event) {
+  PAWL_RETURN_IF_ERROR(CheckHeader(event.server, push.header(), PartitionsOf(push)));
+  PushResponse response;
+  for (const PushSegment& segment : push.segments()) {
+    PAWL_ASSIGN_OR_RETURN(Event::Segment seen, Apply(push.header(), segment));
+    seen.duplicate ? response.set_deduplicated(response.deduplicated() + 1)
+                   : response.set_accepted(response.accepted() + 1);
+    event.segments.push_back(std::move(seen));
+  }
+  return response;
+}
+
+absl::StatusOr<PullResponse> FakeCluster::Pull(const PullRequest& pull, Event& event) {
+  PAWL_RETURN_IF_ERROR(CheckHeader(event.server, pull.header(), PartitionsOf(pull)));
+  PullResponse response;
+  for (const PullSegment& segment : pull.segments()) {
+    PullResult& result = *response.add_results();
+    Event::Segment seen{
+        segment.table(), segment.partition(), 0, Unpack<uint64_t>(segment.keys()), {}, false};
+    for (const uint64_t key : seen.keys) {
+      const auto row = rows_.find({segment.table(), key});
+      Append(*result.mutable_values(),
+             row != rows_.end() ? row->second : std::vector<float>(RowWidth(segment.table(), key)));
+      if (segment.with_slots()) Append(*result.mutable_slots(), SlotsOrZeros(segment.table(), key));
+    }
+    seen.value_bytes = result.values().size();
+    event.segments.push_back(std::move(seen));
+  }
+  return response;
+}
+
+absl::StatusOr<ScanResponse> FakeCluster::Scan(const ScanRequest& scan, Event& event) {
+  event.partitions = {scan.partition()};
+  PAWL_RETURN_IF_ERROR(CheckHeader(event.server, scan.header(), event.partitions));
   ScanResponse page;
   page.set_done(true);
-  const auto append = [](std::string& bytes, const auto& numbers) {
-    bytes.append(reinterpret_cast<const char*>(numbers.data()),
-                 numbers.size() * sizeof(numbers[0]));
-  };
   for (auto it = rows_.lower_bound({scan.table(), scan.first_key()});
        it != rows_.end() && it->first.first == scan.table(); ++it) {
     const uint64_t key = it->first.second;
@@ -470,208 +565,115 @@ ScanResponse FakeCluster::Page(const ScanRequest& scan) const {
       page.set_next_key(key);
       break;
     }
-    append(*page.mutable_keys(), std::vector<uint64_t>{key});
-    append(*page.mutable_values(), it->second);
-    if (!scan.with_slots()) continue;
-    const auto found = slots_.find(it->first);
-    append(*page.mutable_slots(), found != slots_.end()
-                                      ? found->second
-                                      : std::vector<float>(SlotFloats(scan.table(), key)));
+    Append(*page.mutable_keys(), std::vector<uint64_t>{key});
+    Append(*page.mutable_values(), it->second);
+    if (scan.with_slots()) Append(*page.mutable_slots(), SlotsOrZeros(scan.table(), key));
   }
   return page;
 }
 
-absl::Status FakeCluster::CheckIncarnation(const RequestHeader& header, uint32_t partition) const {
-  if (header.sender_case() != RequestHeader::kLogicalWorker) return absl::OkStatus();
-  const auto it = incarnations_.find({header.logical_worker(), partition});
-  if (it == incarnations_.end() || it->second <= header.incarnation()) return absl::OkStatus();
-  return absl::AbortedError("superseded");
+absl::StatusOr<TakeOverResponse> FakeCluster::TakeOver(const TakeOverRequest& take, Event& event) {
+  event.partitions.assign(take.partitions().begin(), take.partitions().end());
+  PAWL_RETURN_IF_ERROR(CheckHeader(event.server, take.header(), event.partitions));
+  TakeOverResponse response;
+  for (const uint32_t p : event.partitions) {
+    incarnations_[{take.header().logical_worker(), p}] = take.header().incarnation();
+    response.add_clocks(clocks_[{take.header().logical_worker(), p}]);
+  }
+  return response;
 }
 
-void FakeCluster::Handle(const std::string& server, Method method, IncomingMessage request,
+absl::StatusOr<EndStepResponse> FakeCluster::EndStep(const EndStepRequest& end, Event& event) {
+  event.partitions.assign(end.partitions().begin(), end.partitions().end());
+  event.segment_counts.assign(end.segments().begin(), end.segments().end());
+  event.phase = end.phase();
+  event.scale = end.scale();
+  PAWL_RETURN_IF_ERROR(CheckHeader(event.server, end.header(), event.partitions));
+  const uint32_t rank = end.header().logical_worker();
+  const uint64_t step = end.header().step();
+  for (size_t i = 0; i < event.partitions.size() && !event.segment_counts.empty(); ++i) {
+    const auto it = taken_.find({rank, step, event.partitions[i]});
+    const uint64_t there = it == taken_.end() ? 0 : it->second.size();
+    if (there != event.segment_counts[i])
+      return absl::FailedPreconditionError("segments are missing");
+  }
+  EndStepResponse response;
+  for (const uint32_t p : event.partitions) {
+    uint64_t& clock = clocks_[{rank, p}];
+    if (event.phase == EndStepRequest::END) {
+      clock = std::max(clock, step + 1);
+    } else if (clock <= step) {
+      return absl::FailedPreconditionError("the rank has not ended the step");
+    }
+    if (event.phase == EndStepRequest::AWAIT_ALL) response.add_squares(squares_[p]);
+  }
+  return response;
+}
+
+template <typename Request, typename Response>
+absl::StatusOr<OutgoingMessage> FakeCluster::AnswerWith(
+    absl::StatusOr<Response> (FakeCluster::*handler)(const Request&, Event&),
+    const std::string& bytes, Event& event) {
+  Request request;
+  if (!request.ParseFromString(bytes)) return absl::InvalidArgumentError("malformed");
+  event.header = request.header();
+  PAWL_ASSIGN_OR_RETURN(const Response response, (this->*handler)(request, event));
+  return Serialize(response);
+}
+
+absl::StatusOr<OutgoingMessage> FakeCluster::Answer(const std::string& bytes, Event& event) {
+  switch (event.method) {
+    case Method::kPush:
+      return AnswerWith(&FakeCluster::Push, bytes, event);
+    case Method::kPull:
+      return AnswerWith(&FakeCluster::Pull, bytes, event);
+    case Method::kScan:
+      return AnswerWith(&FakeCluster::Scan, bytes, event);
+    case Method::kTakeOver:
+      return AnswerWith(&FakeCluster::TakeOver, bytes, event);
+    default:
+      return AnswerWith(&FakeCluster::EndStep, bytes, event);
+  }
+}
+
+void FakeCluster::Handle(const std::string& server, Method method, const IncomingMessage& request,
                          RequestHandler::Reply reply) {
   Intercept intercept;
   {
     MutexLock lock(mu_);
     intercept = intercept_;
   }
-  if (intercept) {
-    if (absl::Status status = intercept(server, method); !status.ok()) {
-      reply(std::move(status), OutgoingMessage());
-      return;
-    }
-  }
-  const std::string bytes = Flat(request.bytes);
+  absl::Status intercepted;
+  if (intercept) intercepted = intercept(server, method);
+  if (!intercepted.ok()) return reply(std::move(intercepted), OutgoingMessage());
+
   Event event;
   event.server = server;
   event.method = method;
-  absl::Status status;
-  OutgoingMessage answer;
-  size_t value_bytes = 0;
+  absl::StatusOr<OutgoingMessage> answer;
   {
     MutexLock lock(mu_);
-    if (method == Method::kPush) {
-      PushRequest push;
-      if (!push.ParseFromString(bytes)) status = absl::InvalidArgumentError("malformed push");
-      event.header = push.header();
-      std::vector<uint32_t> partitions;
-      for (const PushSegment& segment : push.segments()) partitions.push_back(segment.partition());
-      if (status.ok()) status = CheckHeader(server, push.header(), partitions);
-      PushResponse response;
-      for (const PushSegment& segment : push.segments()) {
-        if (!status.ok()) break;
-        value_bytes += segment.values().size();
-        Event::Segment seen{
-            segment.table(),
-            segment.partition(),
-            segment.ordinal(),
-            Unpack<uint64_t>(segment.keys()),
-            UnpackElements(segment.element_type(), segment.values(), segment.exponent()),
-            false,
-            segment.element_type(),
-            segment.values().size(),
-            segment.effect()};
-        const std::vector<float> slots = Unpack<float>(segment.slots());
-        std::set<uint64_t>& taken =
-            taken_[{SenderNumber(push.header()), push.header().step(), segment.partition()}];
-        seen.duplicate = !taken.insert(segment.ordinal()).second;
-        size_t at = 0;
-        size_t slots_at = 0;
-        if (seen.effect == SET_LEARNING_RATES) at = seen.values.size();
-        for (const uint64_t key : seen.keys) {
-          if (seen.effect == SET_LEARNING_RATES) break;
-          if (PartitionOf(segment.table(), key, static_cast<uint32_t>(routing_.primary_size())) !=
-              segment.partition()) {
-            status = absl::InvalidArgumentError("a key of another partition");
-          }
-          const uint64_t width = RowWidth(segment.table(), key);
-          std::vector<float>& row = rows_[{segment.table(), key}];
-          row.resize(width);
-          if (seen.effect != APPLY_GRADIENT && !seen.duplicate) row.assign(width, 0.0f);
-          if (seen.effect == ASSIGN_WITH_SLOTS) {
-            const size_t count = SlotFloats(segment.table(), key);
-            if (slots_at + count > slots.size()) {
-              status = absl::InvalidArgumentError("slots");
-              break;
-            }
-            if (!seen.duplicate) {
-              slots_[{segment.table(), key}].assign(slots.data() + slots_at,
-                                                    slots.data() + slots_at + count);
-            }
-            slots_at += count;
-          }
-          for (uint64_t i = 0; i < width && !seen.duplicate; ++i) row[i] += seen.values[at + i];
-          at += width;
-        }
-        if (at != seen.values.size() || slots_at != slots.size())
-          status = absl::InvalidArgumentError("lengths");
-        seen.duplicate ? response.set_deduplicated(response.deduplicated() + 1)
-                       : response.set_accepted(response.accepted() + 1);
-        event.segments.push_back(std::move(seen));
-      }
-      answer = Serialize(response);
-    } else if (method == Method::kPull) {
-      PullRequest pull;
-      if (!pull.ParseFromString(bytes)) status = absl::InvalidArgumentError("malformed pull");
-      event.header = pull.header();
-      std::vector<uint32_t> partitions;
-      for (const PullSegment& segment : pull.segments()) partitions.push_back(segment.partition());
-      if (status.ok()) status = CheckHeader(server, pull.header(), partitions);
-      PullResponse response;
-      for (const PullSegment& segment : pull.segments()) {
-        if (!status.ok()) break;
-        PullResult& result = *response.add_results();
-        std::string& values = *result.mutable_values();
-        Event::Segment seen{
-            segment.table(), segment.partition(), 0, Unpack<uint64_t>(segment.keys()), {}, false};
-        for (const uint64_t key : seen.keys) {
-          std::vector<float> row(RowWidth(segment.table(), key));
-          if (const auto it = rows_.find({segment.table(), key}); it != rows_.end())
-            row = it->second;
-          values.append(reinterpret_cast<const char*>(row.data()), row.size() * sizeof(float));
-          if (!segment.with_slots()) continue;
-          std::vector<float> slots(SlotFloats(segment.table(), key));
-          if (const auto it = slots_.find({segment.table(), key}); it != slots_.end())
-            slots = it->second;
-          result.mutable_slots()->append(reinterpret_cast<const char*>(slots.data()),
-                                         slots.size() * sizeof(float));
-        }
-        value_bytes += values.size();
-        event.segments.push_back(std::move(seen));
-      }
-      answer = Serialize(response);
-    } else if (method == Method::kScan) {
-      ScanRequest scan;
-      if (!scan.ParseFromString(bytes)) status = absl::InvalidArgumentError("malformed scan");
-      event.header = scan.header();
-      event.partitions = {scan.partition()};
-      if (status.ok()) status = CheckHeader(server, scan.header(), event.partitions);
-      if (status.ok()) answer = Serialize(Page(scan));
-    } else if (method == Method::kTakeOver) {
-      TakeOverRequest take;
-      if (!take.ParseFromString(bytes)) status = absl::InvalidArgumentError("malformed TakeOver");
-      event.header = take.header();
-      event.partitions.assign(take.partitions().begin(), take.partitions().end());
-      if (status.ok()) status = CheckHeader(server, take.header(), event.partitions);
-      TakeOverResponse response;
-      for (const uint32_t p : event.partitions) {
-        if (!status.ok()) break;
-        incarnations_[{take.header().logical_worker(), p}] = take.header().incarnation();
-        response.add_clocks(clocks_[{take.header().logical_worker(), p}]);
-      }
-      answer = Serialize(response);
-    } else {
-      EndStepRequest end;
-      if (!end.ParseFromString(bytes)) status = absl::InvalidArgumentError("malformed end");
-      event.header = end.header();
-      event.partitions.assign(end.partitions().begin(), end.partitions().end());
-      event.segment_counts.assign(end.segments().begin(), end.segments().end());
-      event.phase = end.phase();
-      event.scale = end.scale();
-      if (status.ok()) status = CheckHeader(server, end.header(), event.partitions);
-      const uint32_t rank = end.header().logical_worker();
-      const uint64_t step = end.header().step();
-      for (size_t i = 0;
-           i < event.partitions.size() && status.ok() && !event.segment_counts.empty(); ++i) {
-        const auto it = taken_.find({rank, step, event.partitions[i]});
-        const uint64_t there = it == taken_.end() ? 0 : it->second.size();
-        if (there != event.segment_counts[i])
-          status = absl::FailedPreconditionError("segments are missing");
-      }
-      EndStepResponse response;
-      for (size_t i = 0; i < event.partitions.size() && status.ok(); ++i) {
-        uint64_t& clock = clocks_[{rank, event.partitions[i]}];
-        if (event.phase == EndStepRequest::END) {
-          clock = std::max(clock, step + 1);
-        } else if (clock <= step) {
-          status = absl::FailedPreconditionError("the rank has not ended the step");
-        }
-        if (event.phase == EndStepRequest::AWAIT_ALL)
-          response.add_squares(squares_[event.partitions[i]]);
-      }
-      answer = Serialize(response);
-      if (status.ok() && event.phase == EndStepRequest::AWAIT_ALL && holds_awaits_) {
-        events_.push_back(std::move(event));
-        auto kept_reply = std::make_shared<RequestHandler::Reply>(std::move(reply));
-        held_awaits_.push_back([kept_reply, answer] { (*kept_reply)(absl::OkStatus(), answer); });
-        return;
-      }
-    }
-    if (status.ok()) {
+    answer = Answer(Flat(request.bytes), event);
+    if (answer.ok()) {
+      Held held{.method = method,
+                .awaits_all = holds_awaits_ && event.phase == EndStepRequest::AWAIT_ALL};
+      for (const Event::Segment& segment : event.segments) held.bytes += segment.value_bytes;
       events_.push_back(std::move(event));
-      if (holding_.count(method) > 0) {
-        auto kept_reply = std::make_shared<RequestHandler::Reply>(std::move(reply));
-        held_.push_back({method, value_bytes,
-                         [kept_reply, answer] { (*kept_reply)(absl::OkStatus(), answer); }});
+      if (held.awaits_all || holding_.contains(method)) {
+        held.answer = [reply = std::move(reply), answer = *std::move(answer)]() mutable {
+          reply(absl::OkStatus(), std::move(answer));
+        };
+        held_.push_back(std::move(held));
         size_t bytes_held = 0;
-        for (const Held& held : held_) bytes_held += held.bytes;
+        for (const Held& each : held_) bytes_held += each.bytes;
         max_bytes_held_ = std::max(max_bytes_held_, bytes_held);
         return;
       }
     }
   }
   // Moved, not copied: ThreadSanitizer does not see the reference counting in libabsl.
-  reply(std::move(status), std::move(answer));
+  if (!answer.ok()) return reply(std::move(answer).status(), OutgoingMessage());
+  reply(absl::OkStatus(), *std::move(answer));
 }
 
 }  // namespace pawl

@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "client_lib/base/mutex.h"
 #include "client_lib/rpc/control_channel.h"
 #include "client_lib/rpc/request_handler.h"
@@ -41,8 +43,9 @@ class FakeCluster {
       std::vector<uint64_t> keys;
       std::vector<float> values;
       bool duplicate;
-      // Push: the element type of the values, and their size in bytes.
+      // Push: the element type of the values.
       ElementType element_type = FLOAT32;
+      // The size of the values, sent or requested.
       size_t value_bytes = 0;
       PushEffect effect = APPLY_GRADIENT;
     };
@@ -118,8 +121,10 @@ class FakeCluster {
   class Scheduler;
   struct Held {
     Method method;
-    size_t bytes;
-    absl::AnyInvocable<void()> answer;
+    // Waits for ReleaseAwaits instead of Release.
+    bool awaits_all = false;
+    size_t bytes = 0;
+    absl::AnyInvocable<void()> answer = nullptr;
   };
 
   struct PendingRouting {
@@ -132,11 +137,26 @@ class FakeCluster {
   void AnswerRouting(std::vector<PendingRouting> pending);
   absl::Status CheckIncarnation(const RequestHeader& header, uint32_t partition) const
       PAWL_REQUIRES(mu_);
-  void Handle(const std::string& server, Method method, IncomingMessage request,
+  void Handle(const std::string& server, Method method, const IncomingMessage& request,
               RequestHandler::Reply reply);
+  // Carries out a request. `event` has the server and the method, and gets the contents.
+  absl::StatusOr<OutgoingMessage> Answer(const std::string& bytes, Event& event) PAWL_REQUIRES(mu_);
+  template <typename Request, typename Response>
+  absl::StatusOr<OutgoingMessage> AnswerWith(
+      absl::StatusOr<Response> (FakeCluster::*handler)(const Request&, Event&),
+      const std::string& bytes, Event& event) PAWL_REQUIRES(mu_);
+  absl::StatusOr<Event::Segment> Apply(const RequestHeader& header, const PushSegment& segment)
+      PAWL_REQUIRES(mu_);
+  absl::StatusOr<PushResponse> Push(const PushRequest& push, Event& event) PAWL_REQUIRES(mu_);
+  absl::StatusOr<PullResponse> Pull(const PullRequest& pull, Event& event) PAWL_REQUIRES(mu_);
+  absl::StatusOr<ScanResponse> Scan(const ScanRequest& scan, Event& event) PAWL_REQUIRES(mu_);
+  absl::StatusOr<TakeOverResponse> TakeOver(const TakeOverRequest& take, Event& event)
+      PAWL_REQUIRES(mu_);
+  absl::StatusOr<EndStepResponse> EndStep(const EndStepRequest& end, Event& event)
+      PAWL_REQUIRES(mu_);
   absl::Status CheckHeader(const std::string& server, const RequestHeader& header,
                            const std::vector<uint32_t>& partitions) const PAWL_REQUIRES(mu_);
-  ScanResponse Page(const ScanRequest& scan) const PAWL_REQUIRES(mu_);
+  std::vector<float> SlotsOrZeros(uint32_t table, uint64_t key) const PAWL_REQUIRES(mu_);
   uint64_t RowWidth(uint32_t table, uint64_t key) const PAWL_REQUIRES(mu_);
   uint64_t SlotFloats(uint32_t table, uint64_t key) const PAWL_REQUIRES(mu_);
 
@@ -171,7 +191,6 @@ class FakeCluster {
   float clip_global_norm_ PAWL_GUARDED_BY(mu_) = 0;
   std::vector<double> squares_ PAWL_GUARDED_BY(mu_);
   bool holds_awaits_ PAWL_GUARDED_BY(mu_) = false;
-  std::vector<absl::AnyInvocable<void()>> held_awaits_ PAWL_GUARDED_BY(mu_);
   uint64_t heartbeats_ PAWL_GUARDED_BY(mu_) = 0;
   std::vector<UserMetric> metrics_ PAWL_GUARDED_BY(mu_);
   bool goodbye_ PAWL_GUARDED_BY(mu_) = false;
