@@ -10,16 +10,10 @@
 namespace pawl {
 namespace {
 
-grpc::ServerUnaryReactor* Finish(grpc::CallbackServerContext* context, const absl::Status& status) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpcStatus(status, context));
-  return reactor;
-}
-
-// Finishes the call on the thread that has the answer, possibly before the handler returns.
-DataPlane::Done Finisher(grpc::CallbackServerContext* context, grpc::ServerUnaryReactor* reactor) {
-  return
-      [context, reactor](absl::Status status) { reactor->Finish(ToGrpcStatus(status, context)); };
+template <typename Response>
+absl::Status Take(absl::StatusOr<Response> answer, Response* response) {
+  PAWL_ASSIGN_OR_RETURN(*response, std::move(answer));
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -34,94 +28,88 @@ absl::Status ControlService::Check(const grpc::CallbackServerContext& context,
   return WrongJob(job_id);
 }
 
+grpc::ServerUnaryReactor* ControlService::Answer(grpc::CallbackServerContext* context,
+                                                 uint64_t job_id,
+                                                 absl::FunctionRef<void(DataPlane::Done)> act) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const auto done = [context, reactor](const absl::Status& status) {
+    reactor->Finish(ToGrpcStatus(status, context));
+  };
+  const absl::Status status = Check(*context, job_id);
+  if (status.ok()) {
+    act(done);
+  } else {
+    done(status);
+  }
+  return reactor;
+}
+
 grpc::ServerUnaryReactor* ControlService::CreateTable(grpc::CallbackServerContext* context,
                                                       const CreateTableOnServerRequest* request,
                                                       CreateTableOnServerResponse*) {
-  const absl::Status status = Check(*context, request->job_id());
-  if (!status.ok()) return Finish(context, status);
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  data_plane_.CreateTable(request->routing_epoch(), request->table(), Finisher(context, reactor));
-  return reactor;
+  return Answer(context, request->job_id(), [&](DataPlane::Done done) {
+    data_plane_.CreateTable(request->routing_epoch(), request->table(), std::move(done));
+  });
 }
 
 grpc::ServerUnaryReactor* ControlService::Inspect(grpc::CallbackServerContext* context,
                                                   const InspectRequest* request,
                                                   InspectResponse* response) {
-  absl::Status status = Check(*context, request->job_id());
-  if (status.ok()) {
-    auto answer = data_plane_.Inspect(request->routing_epoch(), request->digest());
-    status = answer.status();
-    if (status.ok()) *response = *std::move(answer);
-  }
-  return Finish(context, status);
+  return Answer(context, request->job_id(), [&](DataPlane::Done done) {
+    done(Take(data_plane_.Inspect(request->routing_epoch(), request->digest()), response));
+  });
 }
 
 grpc::ServerUnaryReactor* ControlService::KeepBest(grpc::CallbackServerContext* context,
                                                    const KeepBestRequest* request,
                                                    KeepBestResponse*) {
-  const absl::Status status = Check(*context, request->job_id());
-  if (!status.ok()) return Finish(context, status);
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  data_plane_.KeepBest(request->routing_epoch(), request->step(), Finisher(context, reactor));
-  return reactor;
+  return Answer(context, request->job_id(), [&](DataPlane::Done done) {
+    data_plane_.KeepBest(request->routing_epoch(), request->step(), std::move(done));
+  });
 }
 
 grpc::ServerUnaryReactor* ControlService::RestoreBest(grpc::CallbackServerContext* context,
                                                       const RestoreBestRequest* request,
                                                       RestoreBestResponse*) {
-  const absl::Status status = Check(*context, request->job_id());
-  if (!status.ok()) return Finish(context, status);
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  data_plane_.RestoreBest(request->routing_epoch(), Finisher(context, reactor));
-  return reactor;
+  return Answer(context, request->job_id(), [&](DataPlane::Done done) {
+    data_plane_.RestoreBest(request->routing_epoch(), std::move(done));
+  });
 }
 
 grpc::ServerUnaryReactor* ControlService::ReleaseLogicalWorker(
     grpc::CallbackServerContext* context, const ReleaseLogicalWorkerRequest* request,
     ReleaseLogicalWorkerResponse*) {
-  const absl::Status status = Check(*context, request->job_id());
-  if (!status.ok()) return Finish(context, status);
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  data_plane_.ReleaseLogicalWorker(request->routing_epoch(), request->logical_worker(),
-                                   request->incarnation(), Finisher(context, reactor));
-  return reactor;
+  return Answer(context, request->job_id(), [&](DataPlane::Done done) {
+    data_plane_.ReleaseLogicalWorker(request->routing_epoch(), request->logical_worker(),
+                                     request->incarnation(), std::move(done));
+  });
 }
 
 grpc::ServerUnaryReactor* ControlService::Fingerprint(grpc::CallbackServerContext* context,
                                                       const FingerprintRequest* request,
                                                       FingerprintResponse* response) {
-  absl::Status status = Check(*context, request->job_id());
-  if (status.ok()) {
-    auto answer = data_plane_.Fingerprint(request->routing_epoch());
-    status = answer.status();
-    if (status.ok()) *response = *std::move(answer);
-  }
-  return Finish(context, status);
+  return Answer(context, request->job_id(), [&](DataPlane::Done done) {
+    done(Take(data_plane_.Fingerprint(request->routing_epoch()), response));
+  });
 }
 
 grpc::ServerUnaryReactor* ControlService::Checkpoint(grpc::CallbackServerContext* context,
                                                      const CheckpointOnServerRequest* request,
                                                      CheckpointOnServerResponse* response) {
-  const absl::Status status = Check(*context, request->job_id());
-  if (!status.ok()) return Finish(context, status);
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  checkpointer_.Checkpoint(
-      *request, [context, reactor, response](absl::StatusOr<CheckpointOnServerResponse> answer) {
-        const absl::Status status = answer.status();
-        if (status.ok()) *response = *std::move(answer);
-        reactor->Finish(ToGrpcStatus(status, context));
-      });
-  return reactor;
+  return Answer(context, request->job_id(), [&](DataPlane::Done done) {
+    checkpointer_.Checkpoint(*request,
+                             [response, done = std::move(done)](
+                                 absl::StatusOr<CheckpointOnServerResponse> answer) mutable {
+                               done(Take(std::move(answer), response));
+                             });
+  });
 }
 
 grpc::ServerUnaryReactor* ControlService::LoadCheckpoint(grpc::CallbackServerContext* context,
                                                          const LoadCheckpointRequest* request,
                                                          LoadCheckpointResponse*) {
-  const absl::Status status = Check(*context, request->job_id());
-  if (!status.ok()) return Finish(context, status);
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  checkpointer_.Load(*request, Finisher(context, reactor));
-  return reactor;
+  return Answer(context, request->job_id(),
+                [&](DataPlane::Done done) { checkpointer_.Load(*request, std::move(done)); });
 }
 
 }  // namespace pawl

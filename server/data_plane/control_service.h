@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "grpcpp/grpcpp.h"
 #include "proto/server_control.grpc.pb.h"
@@ -46,6 +47,10 @@ class ControlService final : public ServerControl::CallbackService {
  private:
   // OK if the call is within the quota of its peer, and for this server's job.
   absl::Status Check(const grpc::CallbackServerContext& context, uint64_t job_id) const;
+  // Calls `act` if Check accepts the call. `done` finishes the call on the thread that has the
+  // answer, possibly before the handler returns.
+  grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, uint64_t job_id,
+                                   absl::FunctionRef<void(DataPlane::Done done)> act);
 
   DataPlane& data_plane_;
   Checkpointer& checkpointer_;
