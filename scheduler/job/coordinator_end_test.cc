@@ -22,12 +22,10 @@ class EndCheckpointTest : public CoordinatorCheckpointTest {
     ASSERT_TRUE(Finish(worker_).ok());
   }
   std::vector<std::string> EndEvents() {
-    auto answer = NewAnswer<ListEventsResponse>();
-    coordinator_->ListEvents(ListEventsRequest(), Into(answer));
-    Save();
-    if (!answer->has_value() || !(*answer)->ok()) return {"no answer"};
+    const auto answer = ResultOf(Call(&Coordinator::ListEvents, ListEventsRequest()));
+    if (!answer.ok()) return {"no answer"};
     std::vector<std::string> texts;
-    for (const ClusterEvent& event : (**answer)->events()) {
+    for (const ClusterEvent& event : answer->events()) {
       if (event.kind() == FINAL_CHECKPOINT_ENDED) texts.push_back(event.text());
     }
     return texts;

@@ -18,9 +18,7 @@ class CoordinatorGroupTest : public CoordinatorFixture {
  protected:
   // Joins with all assigned ranks.
   Answer<JoinGroupResponse> JoinGroup(const RegisterResponse& worker) {
-    JoinGroupRequest request;
-    request.set_node(worker.node());
-    request.set_incarnation(worker.incarnation());
+    auto request = From<JoinGroupRequest>(worker);
     const auto assignment = GetAssignmentWhenReady(worker);
     if (assignment->has_value() && (*assignment)->ok()) {
       for (const LogicalWorkerAssignment& rank : (**assignment)->logical_workers()) {
@@ -29,37 +27,24 @@ class CoordinatorGroupTest : public CoordinatorFixture {
         to.set_incarnation(rank.incarnation());
       }
     }
-    auto answer = NewAnswer<JoinGroupResponse>();
-    ticket_ = coordinator_->JoinGroup(request, Into(answer));
-    Save();
-    return answer;
+    return Call(&Coordinator::JoinGroup, request);
   }
   Answer<ExchangeInGroupResponse> Exchange(const RegisterResponse& worker, uint64_t generation,
                                            const std::string& value) {
-    ExchangeInGroupRequest request;
-    request.set_node(worker.node());
-    request.set_incarnation(worker.incarnation());
+    auto request = From<ExchangeInGroupRequest>(worker);
     request.set_generation(generation);
     request.set_name("addresses");
     request.set_value(value);
-    auto answer = NewAnswer<ExchangeInGroupResponse>();
-    ticket_ = coordinator_->ExchangeInGroup(request, Into(answer));
-    Save();
-    return answer;
+    return Call(&Coordinator::ExchangeInGroup, request);
   }
   Answer<WatchGroupResponse> Watch(const RegisterResponse& worker, uint64_t generation) {
-    WatchGroupRequest request;
-    request.set_node(worker.node());
-    request.set_incarnation(worker.incarnation());
+    auto request = From<WatchGroupRequest>(worker);
     request.set_generation(generation);
-    auto answer = NewAnswer<WatchGroupResponse>();
-    ticket_ = coordinator_->WatchGroup(request, Into(answer));
-    Save();
-    return answer;
+    return Call(&Coordinator::WatchGroup, request);
   }
   template <typename Response>
   static absl::Status StatusIn(const Answer<Response>& answer) {
-    return answer->has_value() ? (*answer)->status() : absl::UnavailableError("no answer yet");
+    return ResultOf(answer).status();
   }
   // Forms a group of two workers; returns its generation.
   uint64_t FormTwo(const std::string& job = kTraining) {
@@ -149,18 +134,14 @@ TEST_F(CoordinatorGroupTest, GivenUpRanksEndTheGroup) {
   EXPECT_FALSE(watched->has_value()) << "the ranks' host ends its step first";
   // The placement decides which ranks move.
   for (size_t i = 0; i < members.size(); ++i) {
-    GiveUpRanksRequest request;
-    request.set_node(members[i].node());
-    request.set_incarnation(members[i].incarnation());
+    auto request = From<GiveUpRanksRequest>(members[i]);
     std::set<uint32_t> kept;
     const auto now = GetAssignmentWhenReady(members[i]);
     for (const LogicalWorkerAssignment& rank : (**now)->logical_workers()) kept.insert(rank.rank());
     for (const LogicalWorkerAssignment& rank : (**before[i])->logical_workers()) {
       if (!kept.contains(rank.rank())) *request.add_logical_workers() = rank;
     }
-    auto answer = NewAnswer<GiveUpRanksResponse>();
-    coordinator_->GiveUpRanks(request, Into(answer));
-    Save();
+    Call(&Coordinator::GiveUpRanks, request);
   }
   EXPECT_TRUE(StatusIn(watched).ok());
   JoinGroup(first_);

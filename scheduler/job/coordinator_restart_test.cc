@@ -217,10 +217,7 @@ TEST_F(RestartTest, OperatorReleasesRetainedReplicas) {
     ReleaseRetainedRequest request;
     request.set_node(node);
     request.set_force(force);
-    auto answer = NewAnswer<ReleaseRetainedResponse>();
-    coordinator_->ReleaseRetained(request, Into(answer));
-    Save();
-    return **answer;
+    return ResultOf(Call(&Coordinator::ReleaseRetained, request));
   };
   EXPECT_TRUE(absl::IsNotFound(release("server-7", false).status()));
   EXPECT_EQ(release("server-0", false)->partitions(), 0u);
@@ -434,11 +431,7 @@ TEST_F(RestartTest, ShutdownDoesNotWaitForAFailingStore) {
   Save();
   ASSERT_TRUE(Saved().closed());
   HoldSaves();
-  GoodbyeRequest request;
-  request.set_node(worker_.node());
-  request.set_incarnation(worker_.incarnation());
-  auto early = NewAnswer<GoodbyeResponse>();
-  coordinator_->Goodbye(request, Into(early));
+  const auto early = Call(&Coordinator::Goodbye, From<GoodbyeRequest>(worker_));
   EXPECT_FALSE(early->has_value());
   coordinator_->StopHoldingAnswers();
   EXPECT_TRUE(early->has_value()) << "it would prevent the shutdown";

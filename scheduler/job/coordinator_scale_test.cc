@@ -34,24 +34,16 @@ class ScaleTest : public CoordinatorFixture {
   absl::StatusOr<ScaleResponse> Scale(uint32_t servers) {
     ScaleRequest request;
     request.set_servers(servers);
-    auto answer = NewAnswer<ScaleResponse>();
-    coordinator_->Scale(request, Into(answer));
-    Save();
-    return answer->has_value() ? **answer : absl::UnavailableError("no answer yet");
+    return ResultOf(Call(&Coordinator::Scale, request));
   }
   absl::Status Drain(const std::string& node, bool force = false) {
     DrainRequest request;
     request.set_node(node);
     request.set_force(force);
-    auto answer = NewAnswer<DrainResponse>();
-    coordinator_->Drain(request, Into(answer));
-    Save();
-    return answer->has_value() ? (*answer)->status() : absl::UnavailableError("no answer yet");
+    return ResultOf(Call(&Coordinator::Drain, request)).status();
   }
   std::vector<ClusterEvent> Events() {
-    auto answer = NewAnswer<ListEventsResponse>();
-    coordinator_->ListEvents(ListEventsRequest(), Into(answer));
-    Save();
+    const auto answer = Call(&Coordinator::ListEvents, ListEventsRequest());
     return {(**answer)->events().begin(), (**answer)->events().end()};
   }
   std::vector<EventKind> KindsOf(const std::string& node) {
@@ -218,9 +210,7 @@ TEST_F(ScaleTest, HandoverDoesNotWaitForAHeartbeat) {
   request.set_newer_than_epoch(Routing().epoch());
   request.set_node("server-0");
   request.set_incarnation(NodeNamed("server-0").registration.incarnation());
-  auto answer = NewAnswer<RoutingTable>();
-  coordinator_->GetRouting(request, Into(answer));
-  Save();
+  const auto answer = Call(&Coordinator::GetRouting, request);
   ASSERT_TRUE(answer->has_value()) << "the next table is created at once";
   for (const Replicas& set : ReplicasIn(***answer)) EXPECT_FALSE(set.primary.empty());
 }

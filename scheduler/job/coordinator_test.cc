@@ -327,9 +327,7 @@ TEST_F(CoordinatorTest, ReadTimeoutGrowsWithTheModel) {
   constexpr seconds kReading{500};
   for (const uint64_t share : {1, 4}) {
     const RegisterResponse server = Join(SERVER_ROLE);
-    HeartbeatRequest request;
-    request.set_node(server.node());
-    request.set_incarnation(server.incarnation());
+    auto request = From<HeartbeatRequest>(server);
     request.mutable_server()->set_parameter_bytes(kMinReadBytesPerSecond * kReading.count() / 5 *
                                                   share);
     ASSERT_TRUE(coordinator_->Heartbeat(request).ok());
@@ -368,9 +366,7 @@ TEST_F(CoordinatorTest, StopIsRefusedWhileTheReportIsWritten) {
 TEST_F(CoordinatorTest, ServerWithoutADigestFailsTheJob) {
   Begin(kTraining, 1, 1);
   const RegisterResponse server = Join(SERVER_ROLE);
-  HeartbeatRequest request;
-  request.set_node(server.node());
-  request.set_incarnation(server.incarnation());
+  auto request = From<HeartbeatRequest>(server);
   request.mutable_server()->set_parameter_bytes(kMinReadBytesPerSecond * 100);
   ASSERT_TRUE(coordinator_->Heartbeat(request).ok());
   const RegisterResponse worker = Join(WORKER_ROLE);

@@ -29,10 +29,7 @@ class CoordinatorWorkersTest : public CoordinatorFixture {
       given_up.set_rank(rank);
       given_up.set_incarnation(incarnation);
     }
-    auto answer = NewAnswer<GiveUpRanksResponse>();
-    coordinator_->GiveUpRanks(request, Into(answer));
-    Save();
-    return answer->has_value() ? (*answer)->status() : absl::UnavailableError("no answer yet");
+    return ResultOf(Call(&Coordinator::GiveUpRanks, request)).status();
   }
   static std::map<uint32_t, uint64_t> RanksIn(const Answer<GetAssignmentResponse>& answer) {
     std::map<uint32_t, uint64_t> ranks;
@@ -69,24 +66,16 @@ class CoordinatorWorkersTest : public CoordinatorFixture {
   absl::StatusOr<ScaleResponse> Scale(uint32_t workers) {
     ScaleRequest request;
     request.set_workers(workers);
-    auto answer = NewAnswer<ScaleResponse>();
-    coordinator_->Scale(request, Into(answer));
-    Save();
-    return answer->has_value() ? **answer : absl::UnavailableError("no answer yet");
+    return ResultOf(Call(&Coordinator::Scale, request));
   }
   absl::Status Drain(const std::string& node) {
     DrainRequest request;
     request.set_node(node);
-    auto answer = NewAnswer<DrainResponse>();
-    coordinator_->Drain(request, Into(answer));
-    Save();
-    return answer->has_value() ? (*answer)->status() : absl::UnavailableError("no answer yet");
+    return ResultOf(Call(&Coordinator::Drain, request)).status();
   }
   void Report(const RegisterResponse& worker,
               const std::vector<std::vector<uint64_t>>& rank_steps_samples) {
-    HeartbeatRequest request;
-    request.set_node(worker.node());
-    request.set_incarnation(worker.incarnation());
+    auto request = From<HeartbeatRequest>(worker);
     for (const std::vector<uint64_t>& rank : rank_steps_samples) {
       RankProgress& progress = *request.mutable_worker()->add_ranks();
       progress.set_rank(static_cast<uint32_t>(rank[0]));
@@ -147,29 +136,13 @@ TEST_F(CoordinatorWorkersTest, DrainedWorkerGivesItsRanksToOthers) {
   Join(SERVER_ROLE);
   const RegisterResponse staying = JoinFollower();
   const RegisterResponse leaving = JoinFollower();
-  DrainRequest request;
-  request.set_node(leaving.node());
-  auto drained = NewAnswer<DrainResponse>();
-  coordinator_->Drain(request, Into(drained));
-  Save();
-  ASSERT_TRUE((*drained)->ok());
-  HeartbeatRequest heartbeat;
-  heartbeat.set_node(leaving.node());
-  heartbeat.set_incarnation(leaving.incarnation());
-  EXPECT_TRUE(coordinator_->Heartbeat(heartbeat)->drain());
+  ASSERT_TRUE(Drain(leaving.node()).ok());
+  EXPECT_TRUE(Beat(leaving)->drain());
   EXPECT_TRUE(RanksIn(GetAssignmentWhenReady(leaving)).empty()) << "to be given up";
-  GoodbyeRequest goodbye;
-  goodbye.set_node(leaving.node());
-  goodbye.set_incarnation(leaving.incarnation());
-  auto gone = NewAnswer<GoodbyeResponse>();
-  coordinator_->Goodbye(goodbye, Into(gone));
-  Save();
+  EXPECT_TRUE(Goodbye(leaving).ok());
   EXPECT_EQ(RanksIn(GetAssignmentWhenReady(staying)).size(), 4u);
   // The last one stays.
-  request.set_node(staying.node());
-  auto refused = NewAnswer<DrainResponse>();
-  coordinator_->Drain(request, Into(refused));
-  EXPECT_EQ((*refused)->status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(absl::IsFailedPrecondition(Drain(staying.node())));
 }
 
 TEST_F(CoordinatorWorkersTest, StandbyGetsRanksWhenTheJobIsScaled) {
@@ -178,13 +151,9 @@ TEST_F(CoordinatorWorkersTest, StandbyGetsRanksWhenTheJobIsScaled) {
   const RegisterResponse first = JoinFollower();
   const RegisterResponse second = JoinFollower();
   EXPECT_TRUE(RanksIn(GetAssignmentWhenReady(second)).empty());
-  ScaleRequest request;
-  request.set_workers(2);
-  auto scaled = NewAnswer<ScaleResponse>();
-  coordinator_->Scale(request, Into(scaled));
-  Save();
-  ASSERT_TRUE((*scaled)->ok());
-  EXPECT_EQ((**scaled)->workers_missing(), 0u);
+  const absl::StatusOr<ScaleResponse> scaled = Scale(2);
+  ASSERT_TRUE(scaled.ok());
+  EXPECT_EQ(scaled->workers_missing(), 0u);
   const auto before = RanksIn(GetAssignmentWhenReady(first));
   EXPECT_EQ(before.size(), 2u) << "the others are to be given up";
 }
@@ -418,12 +387,9 @@ TEST_F(CoordinatorWorkersTest, FinishedRanksDoNotMove) {
   Join(SERVER_ROLE);
   const RegisterResponse living = JoinFollower();
   const RegisterResponse victim = JoinFollower();
-  FinishWorkRequest request;
-  request.set_node(victim.node());
-  request.set_incarnation(victim.incarnation());
+  auto request = From<FinishWorkRequest>(victim);
   request.add_logical_workers(2);
-  auto answer = NewAnswer<FinishWorkResponse>();
-  coordinator_->FinishWork(request, Into(answer));
+  Call(&Coordinator::FinishWork, request);
   Kill(victim.node());
   Pass(seconds(8));
   EXPECT_EQ(RanksOf(living), "0 1 3");
@@ -533,9 +499,7 @@ TEST_F(CoordinatorWorkersTest, MetricsOfTheProgramAreShownAndSurviveARestart) {
   Join(SERVER_ROLE);
   const RegisterResponse worker = JoinFollower();
   const auto report = [&](uint64_t step, double value) {
-    HeartbeatRequest request;
-    request.set_node(worker.node());
-    request.set_incarnation(worker.incarnation());
+    auto request = From<HeartbeatRequest>(worker);
     UserMetric& metric = *request.mutable_worker()->add_metrics();
     metric.set_name("ctr");
     metric.set_step(step);

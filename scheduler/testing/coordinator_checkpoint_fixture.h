@@ -57,9 +57,7 @@ class CoordinatorCheckpointTest : public CoordinatorFixture {
   // The servers report that they have reached `step`.
   void Reach(uint64_t step) {
     for (const RegisterResponse& server : server_nodes_) {
-      HeartbeatRequest request;
-      request.set_node(server.node());
-      request.set_incarnation(server.incarnation());
+      auto request = From<HeartbeatRequest>(server);
       request.mutable_server()->set_step(step);
       ASSERT_TRUE(coordinator_->Heartbeat(request).ok());
     }
@@ -68,11 +66,9 @@ class CoordinatorCheckpointTest : public CoordinatorFixture {
     coordinator_->Tick();
   }
   Answer<CheckpointResponse> Ask(const std::string& dir = "") {
-    auto answer = NewAnswer<CheckpointResponse>();
     CheckpointRequest request;
     request.set_dir(dir);
-    ticket_ = coordinator_->Checkpoint(request, Into(answer));
-    return answer;
+    return Call(&Coordinator::Checkpoint, request);
   }
 
   std::vector<RegisterResponse> server_nodes_;

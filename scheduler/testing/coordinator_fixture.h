@@ -60,6 +60,20 @@ Done<Response> Into(Answer<Response> answer) {
   };
 }
 
+template <typename Response>
+absl::StatusOr<Response> ResultOf(const Answer<Response>& answer) {
+  return answer->has_value() ? **answer : absl::UnavailableError("no answer yet");
+}
+
+// A request of this node.
+template <typename Request>
+Request From(const RegisterResponse& node) {
+  Request request;
+  request.set_node(node.node());
+  request.set_incarnation(node.incarnation());
+  return request;
+}
+
 // A node as the scheduler sees it.
 struct FakeNode {
   RegisterResponse registration;
@@ -193,6 +207,16 @@ class CoordinatorFixture : public testing::Test {
     return state;
   }
 
+  // Begins a call; ticket_ is then its ticket.
+  template <typename Request, typename Response>
+  Answer<Response> Call(Ticket (Coordinator::*method)(const Request&, Done<Response>),
+                        const Request& request) {
+    auto answer = NewAnswer<Response>();
+    ticket_ = (*coordinator_.*method)(request, Into(answer));
+    Save();
+    return answer;
+  }
+
   static RegisterRequest Registration(Role role, uint64_t nonce, std::vector<uint32_t> ranks = {}) {
     RegisterRequest request;
     request.set_role(role);
@@ -204,10 +228,7 @@ class CoordinatorFixture : public testing::Test {
   }
 
   absl::StatusOr<RegisterResponse> Register(const RegisterRequest& request) {
-    auto answer = NewAnswer<RegisterResponse>();
-    coordinator_->Register(request, Into(answer));
-    Save();
-    return answer->has_value() ? **answer : absl::UnavailableError("no answer yet");
+    return ResultOf(Call(&Coordinator::Register, request));
   }
 
   RegisterResponse Join(Role role, std::vector<uint32_t> ranks = {}) {
@@ -280,16 +301,11 @@ class CoordinatorFixture : public testing::Test {
   void Kill(const std::string& name) { NodeNamed(name).silent = true; }
 
   absl::StatusOr<HeartbeatResponse> Beat(const RegisterResponse& node) {
-    HeartbeatRequest request;
-    request.set_node(node.node());
-    request.set_incarnation(node.incarnation());
-    return coordinator_->Heartbeat(request);
+    return coordinator_->Heartbeat(From<HeartbeatRequest>(node));
   }
 
   absl::StatusOr<HeartbeatResponse> Beat(FakeNode& node) {
-    HeartbeatRequest request;
-    request.set_node(node.name());
-    request.set_incarnation(node.registration.incarnation());
+    auto request = From<HeartbeatRequest>(node.registration);
     request.set_draining(node.draining);
     request.set_routing_epoch(node.routing.epoch());
     if (node.feeds) AddCaughtUp(node, request);
@@ -321,14 +337,9 @@ class CoordinatorFixture : public testing::Test {
     return response;
   }
   absl::Status Confirm(const FakeNode& node) {
-    ConfirmRoutingRequest request;
-    request.set_node(node.name());
-    request.set_incarnation(node.registration.incarnation());
+    auto request = From<ConfirmRoutingRequest>(node.registration);
     request.set_epoch(node.routing.epoch());
-    auto answer = NewAnswer<ConfirmRoutingResponse>();
-    coordinator_->ConfirmRouting(request, Into(answer));
-    Save();
-    return answer->has_value() ? (*answer)->status() : absl::UnavailableError("no answer yet");
+    return ResultOf(Call(&Coordinator::ConfirmRouting, request)).status();
   }
   static void AddCaughtUp(const FakeNode& node, HeartbeatRequest& request) {
     const std::vector<Replicas> all = ReplicasIn(node.routing);
@@ -361,13 +372,10 @@ class CoordinatorFixture : public testing::Test {
   }
 
   Answer<RoutingTable> GetRouting(uint64_t newer_than = 0, bool accepts_changes = false) {
-    auto answer = NewAnswer<RoutingTable>();
     GetRoutingRequest request;
     request.set_newer_than_epoch(newer_than);
     request.set_accepts_changes(accepts_changes);
-    ticket_ = coordinator_->GetRouting(request, Into(answer));
-    Save();
-    return answer;
+    return Call(&Coordinator::GetRouting, request);
   }
   RoutingTable Routing() {
     const auto answer = GetRouting();
@@ -393,26 +401,15 @@ class CoordinatorFixture : public testing::Test {
   }
 
   Answer<GetAssignmentResponse> GetAssignment(const RegisterResponse& node) {
-    auto answer = NewAnswer<GetAssignmentResponse>();
-    GetAssignmentRequest request;
-    request.set_node(node.node());
-    request.set_incarnation(node.incarnation());
-    ticket_ = coordinator_->GetAssignment(request, Into(answer));
-    Save();
-    return answer;
+    return Call(&Coordinator::GetAssignment, From<GetAssignmentRequest>(node));
   }
   // The call of a worker that has its data.
   Answer<GetAssignmentResponse> GetAssignmentWhenReady(const RegisterResponse& worker,
                                                        uint64_t newer_than = 0) {
-    auto answer = NewAnswer<GetAssignmentResponse>();
-    GetAssignmentRequest request;
-    request.set_node(worker.node());
-    request.set_incarnation(worker.incarnation());
+    auto request = From<GetAssignmentRequest>(worker);
     request.set_newer_than_version(newer_than);
     request.set_ready(true);
-    coordinator_->GetAssignment(request, Into(answer));
-    Save();
-    return answer;
+    return Call(&Coordinator::GetAssignment, request);
   }
   RegisterResponse JoinFollower(bool ready = true) {
     RegisterRequest request = Registration(WORKER_ROLE, ++nonce_);
@@ -433,41 +430,26 @@ class CoordinatorFixture : public testing::Test {
   }
 
   Answer<CreateTableResponse> CreateTable(const std::string& name, uint32_t row_width = 4) {
-    auto answer = NewAnswer<CreateTableResponse>();
     CreateTableRequest request;
     *request.mutable_table() = SparseTableSpec(name, row_width);
-    ticket_ = coordinator_->CreateTable(request, Into(answer));
-    Save();
-    return answer;
+    return Call(&Coordinator::CreateTable, request);
   }
   int Tables() {
-    auto answer = NewAnswer<ListTablesResponse>();
-    coordinator_->ListTables(ListTablesRequest(), Into(answer));
-    Save();
-    EXPECT_TRUE(answer->has_value());
-    return (**answer)->tables_size();
+    return ResultOf(Call(&Coordinator::ListTables, ListTablesRequest()))->tables_size();
   }
 
   Answer<BarrierResponse> Barrier(const RegisterResponse& node, uint32_t parties, uint32_t party) {
-    auto answer = NewAnswer<BarrierResponse>();
-    BarrierRequest request;
+    auto request = From<BarrierRequest>(node);
     request.set_name("b");
     request.set_parties(parties);
     request.set_party(party);
-    request.set_node(node.node());
-    request.set_incarnation(node.incarnation());
-    ticket_ = coordinator_->Barrier(request, Into(answer));
-    Save();
-    return answer;
+    return Call(&Coordinator::Barrier, request);
   }
 
   // One sample of each label; with `good`, the positive one has the higher score.
   Answer<ReportEvaluationResponse> Report(const RegisterResponse& node, uint32_t rank,
                                           uint64_t evaluation, bool good) {
-    auto answer = NewAnswer<ReportEvaluationResponse>();
-    ReportEvaluationRequest request;
-    request.set_node(node.node());
-    request.set_incarnation(node.incarnation());
+    auto request = From<ReportEvaluationRequest>(node);
     request.set_evaluation(evaluation);
     request.set_step(10 * evaluation);
     request.set_rank(rank);
@@ -481,43 +463,27 @@ class CoordinatorFixture : public testing::Test {
     request.set_samples(2);
     request.set_correct(1);
     request.set_logloss_sum(1.5);
-    ticket_ = coordinator_->ReportEvaluation(request, Into(answer));
-    Save();
-    return answer;
+    return Call(&Coordinator::ReportEvaluation, request);
   }
 
   absl::Status Finish(const RegisterResponse& node, uint64_t samples = 100,
                       const std::string& failure = "") {
-    FinishWorkRequest request;
-    request.set_node(node.node());
-    request.set_incarnation(node.incarnation());
+    auto request = From<FinishWorkRequest>(node);
     request.mutable_progress()->set_steps_min(20);
     request.mutable_progress()->set_steps_max(20);
     request.mutable_progress()->set_samples(samples);
     request.mutable_progress()->set_failure(failure);
-    auto answer = NewAnswer<FinishWorkResponse>();
-    coordinator_->FinishWork(request, Into(answer));
-    Save();
-    return answer->has_value() ? (*answer)->status() : absl::UnavailableError("no answer yet");
+    return ResultOf(Call(&Coordinator::FinishWork, request)).status();
   }
 
   absl::Status Goodbye(const RegisterResponse& node) {
-    GoodbyeRequest request;
-    request.set_node(node.node());
-    request.set_incarnation(node.incarnation());
-    auto answer = NewAnswer<GoodbyeResponse>();
-    coordinator_->Goodbye(request, Into(answer));
-    Save();
-    return answer->has_value() ? (*answer)->status() : absl::UnavailableError("no answer yet");
+    return ResultOf(Call(&Coordinator::Goodbye, From<GoodbyeRequest>(node))).status();
   }
 
   absl::Status StopJob(const std::string& reason) {
     StopJobRequest request;
     request.set_reason(reason);
-    auto answer = NewAnswer<StopJobResponse>();
-    coordinator_->StopJob(request, Into(answer));
-    Save();
-    return answer->has_value() ? (*answer)->status() : absl::UnavailableError("no answer yet");
+    return ResultOf(Call(&Coordinator::StopJob, request)).status();
   }
 
   GetStatusResponse Status() { return *coordinator_->GetStatus(GetStatusRequest()); }
