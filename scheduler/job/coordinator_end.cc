@@ -45,7 +45,7 @@ Ticket Coordinator::FinishWork(const FinishWorkRequest& request, Done<FinishWork
                                     request.logical_workers().end());
   spdlog::info("work done: {} at step {}{}", NodeText(*worker), worker->progress.steps_max(),
                ranks.empty() ? "" : absl::StrCat(", ranks ", absl::StrJoin(ranks, ", ")));
-  ranks_.Finish(worker->name, ranks);
+  ranks_.ranks().Finish(worker->name, ranks);
   rpc.Answer(FinishWorkResponse());
   MaybeFinish(rpc.actions());
   return 0;

@@ -159,7 +159,7 @@ SchedulerState Coordinator::State() const {
   *stored.mutable_membership() = membership_.Save();
   metrics_.Save(*stored.mutable_membership());
   *stored.mutable_placement() = director_.Save();
-  *stored.mutable_ranks() = ranks_.Save();
+  *stored.mutable_ranks() = ranks_.ranks().Save();
   *stored.mutable_tables() = tables_.Save();
   *stored.mutable_evaluations() = evaluations_.Save();
   *stored.mutable_barriers() = barriers_.Save();
@@ -203,7 +203,7 @@ void Coordinator::RestoreState(const SchedulerState& stored) {
   ranks_.SetWantedWorkers(scale_.workers());
   director_.RestoreMoves(stored.moves());
   director_.Restore(stored.placement(), now);
-  ranks_.Restore(stored.ranks(), now);
+  ranks_.ranks().Restore(stored.ranks(), now);
   tables_.Restore(stored.tables());
   evaluations_.Restore(stored.evaluations());
   barriers_.Restore(stored.barriers());

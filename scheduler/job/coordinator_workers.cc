@@ -40,7 +40,7 @@ Ticket Coordinator::GetAssignment(const GetAssignmentRequest& request,
   if (rpc.refused()) return 0;
   const absl::Status status = CheckWorkerCanWait(request.node(), request.incarnation());
   if (!status.ok()) return rpc.Answer(status);
-  const bool is_first = request.ready() && ranks_.OnWorkerReady(request.node());
+  const bool is_first = request.ready() && ranks_.ranks().MarkReady(request.node());
   if (is_first) {
     gate_.OnChange();
     PlaceRanks(rpc.actions());
@@ -48,7 +48,8 @@ Ticket Coordinator::GetAssignment(const GetAssignmentRequest& request,
   // It cannot give up what it has not heard of. A caller that is not ready takes nothing over.
   if (request.ready() || request.newer_than_version() > 0) {
     FreeRanksOf(*membership_.FindByName(request.node()),
-                ranks_.LeavingUnheard(request.node(), request.newer_than_version()), rpc.actions());
+                ranks_.ranks().LeavingUnheard(request.node(), request.newer_than_version()),
+                rpc.actions());
   }
   const Ticket ticket =
       rpc.Suspend(pending_.assignments, {request.node(), request.newer_than_version()});
@@ -73,7 +74,7 @@ void Coordinator::AnswerAssignment(const std::string& worker, DeferredActions& a
   if (!pending_.assignments.Any(is_waiting)) return;
   // Saved before the answer leaves: a restarted scheduler takes no rank for unheard that the host
   // has taken over.
-  if (ranks_.MarkTold(worker)) gate_.OnChange();
+  if (ranks_.ranks().MarkTold(worker)) gate_.OnChange();
   pending_.assignments.AnswerIf(is_waiting, *assignment, actions);
 }
 

@@ -35,39 +35,25 @@ class RankDirector {
   explicit RankDirector(const Options& options);
 
   const LogicalWorkers& ranks() const { return ranks_; }
+  // For what concerns the ranks alone: MarkReady, Drain, MarkTold, Finish, Rebalance and Restore.
+  LogicalWorkers& ranks() { return ranks_; }
 
   // `former_name`: the name of a worker that returns, else empty. See
   // LogicalWorkers::CheckRequestedRanks.
   absl::Status CheckJoin(const RegisterRequest& request, const std::string& former_name) const;
 
-  // Events. After each of them Place may have something to do.
+  // Events. After each of them, and of those of ranks(), Place may have something to do.
   // REQUIRES: CheckJoin is OK.
   void OnWorkerJoined(const RegisterRequest& request, const Node& worker);
-  // The worker can start with a rank at once. Returns whether that is new.
-  bool OnWorkerReady(const std::string& worker) { return ranks_.MarkReady(worker); }
-  // The worker was told to leave. Returns whether it must give up its ranks.
-  bool OnWorkerDraining(const std::string& worker) { return ranks_.Drain(worker); }
   // `how` describes how it left. Returns its unfinished ranks, which have no host now.
   std::vector<FreeRank> OnWorkerGone(const Node& worker, const std::string& how, bool dead,
                                      MonotonicTime now);
   // Returns the ranks among `ranks` that the worker hosted; they have no host now.
   std::vector<FreeRank> GiveUp(const Node& worker, const std::vector<FreeRank>& ranks,
                                MonotonicTime now);
-  // See LogicalWorkers::MarkTold.
-  bool MarkTold(const std::string& worker) { return ranks_.MarkTold(worker); }
-  // See LogicalWorkers::LeavingUnheard.
-  std::vector<FreeRank> LeavingUnheard(const std::string& worker, uint64_t known_version) const {
-    return ranks_.LeavingUnheard(worker, known_version);
-  }
-  // See LogicalWorkers::Finish.
-  void Finish(const std::string& worker, absl::Span<const uint32_t> ranks) {
-    ranks_.Finish(worker, ranks);
-  }
   void NoteProgress(const WorkerProgress& progress);
   // The number of workers that must join before ranks are first assigned.
   void SetWantedWorkers(uint32_t workers);
-  // From now on ranks move so that all workers have equal numbers of them.
-  void Rebalance() { ranks_.Rebalance(); }
 
   // Assigns free ranks. Returns the workers whose assignments have changed.
   std::vector<std::string> Place(MonotonicTime now,
@@ -88,9 +74,6 @@ class RankDirector {
   WorkerGroup::Hosts Hosts() const;
   // Adds the ranks' samples, and sets the number of steps that all of them have done.
   void AddProgress(const Membership& membership, GetStatusResponse& status) const;
-
-  StoredRanks Save() const { return ranks_.Save(); }
-  void Restore(const StoredRanks& stored, MonotonicTime now) { ranks_.Restore(stored, now); }
 
  private:
   const Options options_;
