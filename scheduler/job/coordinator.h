@@ -74,7 +74,7 @@ class Coordinator {
 
   // Rpcs that are answered at once, from the saved state; see proto/scheduler.proto.
   absl::StatusOr<HeartbeatResponse> Heartbeat(const HeartbeatRequest& request) PAWL_EXCLUDES(mu_);
-  absl::StatusOr<GetStatusResponse> GetStatus(const GetStatusRequest& request) PAWL_EXCLUDES(mu_);
+  GetStatusResponse GetStatus() const PAWL_EXCLUDES(mu_);
   // EventLog::counts.
   std::map<EventKind, uint64_t> EventCounts() const PAWL_EXCLUDES(mu_);
 

@@ -17,7 +17,7 @@ double RateAt(const Optimizer& optimizer, uint64_t step) {
 
 }  // namespace
 
-absl::StatusOr<GetStatusResponse> Coordinator::GetStatus(const GetStatusRequest& request) {
+GetStatusResponse Coordinator::GetStatus() const {
   MutexLock lock(mu_);
   GetStatusResponse status = Status();
   // The state of the job is shown once it is saved.

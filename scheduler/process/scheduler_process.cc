@@ -346,10 +346,8 @@ absl::Status SchedulerProcess::StartMetrics() {
   absl::StatusOr<std::unique_ptr<MetricsEndpoint>> endpoint = MetricsEndpoint::Listen(
       options_.metrics_listen,
       [this] {
-        const absl::StatusOr<GetStatusResponse> status =
-            coordinator_->GetStatus(GetStatusRequest());
-        if (!status.ok()) return std::vector<prometheus::MetricFamily>();
-        return Metrics(*status, coordinator_->EventCounts(), coordinator_->CheckpointFiles());
+        return Metrics(coordinator_->GetStatus(), coordinator_->EventCounts(),
+                       coordinator_->CheckpointFiles());
       },
       tls_dir);
   PAWL_RETURN_IF_ERROR(Annotate(endpoint.status(), flag));
@@ -375,10 +373,8 @@ absl::Status SchedulerProcess::StartCurve() {
     outputs.push_back({"--curve_file", *std::move(lines)});
   }
   if (outputs.empty()) return absl::OkStatus();
-  curve_ = std::make_unique<CurveRecorder>(std::move(outputs), [this] {
-    absl::StatusOr<GetStatusResponse> status = coordinator_->GetStatus(GetStatusRequest());
-    return status.ok() ? *std::move(status) : GetStatusResponse();
-  });
+  curve_ = std::make_unique<CurveRecorder>(std::move(outputs),
+                                           [this] { return coordinator_->GetStatus(); });
   return absl::OkStatus();
 }
 

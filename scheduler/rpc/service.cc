@@ -247,14 +247,14 @@ grpc::ServerUnaryReactor* SchedulerService::FinishWork(grpc::CallbackServerConte
 }
 
 grpc::ServerUnaryReactor* SchedulerService::GetStatus(grpc::CallbackServerContext* context,
-                                                      const GetStatusRequest* request,
+                                                      const GetStatusRequest*,
                                                       GetStatusResponse* response) {
   if (absl::Status refusal = RefusalOf(*context); !refusal.ok())
     return AnswerNow(context, absl::StatusOr<GetStatusResponse>(std::move(refusal)), response);
   Coordinator* const coordinator = coordinator_;
-  if (coordinator == nullptr)
-    return AnswerNow(context, absl::StatusOr<GetStatusResponse>(status_before_()), response);
-  return AnswerNow(context, coordinator->GetStatus(*request), response);
+  absl::StatusOr<GetStatusResponse> status =
+      coordinator == nullptr ? status_before_() : coordinator->GetStatus();
+  return AnswerNow(context, std::move(status), response);
 }
 
 grpc::ServerUnaryReactor* SchedulerService::Checkpoint(grpc::CallbackServerContext* context,

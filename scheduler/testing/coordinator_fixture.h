@@ -486,7 +486,7 @@ class CoordinatorFixture : public testing::Test {
     return ResultOf(Call(&Coordinator::StopJob, request)).status();
   }
 
-  GetStatusResponse Status() { return *coordinator_->GetStatus(GetStatusRequest()); }
+  GetStatusResponse Status() { return coordinator_->GetStatus(); }
 
   SimulatedClock clock_;
   FakeServers servers_;

@@ -252,9 +252,7 @@ void SimulatedScheduler::Tick() {
     routing_changed_ = true;
     process_->coordinator->Tick();
     if (failure_.empty() && process_->coordinator->state() == FAILED) {
-      if (const auto status = process_->coordinator->GetStatus(GetStatusRequest()); status.ok()) {
-        failure_ = status->failure();
-      }
+      failure_ = process_->coordinator->GetStatus().failure();
       if (failure_.empty()) failure_ = "the scheduler gives no reason";
       loop_.Note(absl::StrCat("the job has failed: ", failure_));
     }

@@ -344,7 +344,7 @@ class Measurement {
     for (int i = 0; i < 20; ++i) coordinator_->Tick();
     figures_["tick_ms"] = ticks.Milliseconds() / 20;
     const Stopwatch status;
-    coordinator_->GetStatus(GetStatusRequest()).IgnoreError();
+    coordinator_->GetStatus();
     figures_["status_ms"] = status.Milliseconds();
   }
 
@@ -381,8 +381,7 @@ class Measurement {
       PassOneTick();
       PAWL_RETURN_IF_ERROR(error_);
       if (!repaired.has_value() && IsComplete()) repaired = ticks_;
-      if (repaired.has_value() && coordinator_->GetStatus(GetStatusRequest())->moves().settled())
-        break;
+      if (repaired.has_value() && coordinator_->GetStatus().moves().settled()) break;
       if (static_cast<int64_t>(ticks_ - start) > kPatience / kTickInterval) {
         return absl::InternalError("the cluster does not settle");
       }
