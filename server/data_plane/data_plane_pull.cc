@@ -96,7 +96,7 @@ void DataPlane::Pull(IncomingMessage message, CallContext context, Reply reply) 
     reply(absl::OkStatus(), *std::move(answer));
   };
   if (!waits_for_step) return act(absl::OkStatus());
-  waiting_.ForPull(replicas, sender.number, sender.step, std::move(context), std::move(act));
+  waiting_.ForStep(replicas, sender.number, sender.step, std::move(context), std::move(act));
 }
 
 absl::StatusOr<OutgoingMessage> DataPlane::AnswerPull(

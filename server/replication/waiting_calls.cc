@@ -24,7 +24,7 @@ bool WaitingCalls::Register(const std::shared_ptr<WaitingCall>& call) {
   return false;
 }
 
-void WaitingCalls::ForPull(const std::vector<std::shared_ptr<Replica>>& replicas,
+void WaitingCalls::ForStep(const std::vector<std::shared_ptr<Replica>>& replicas,
                            std::optional<uint32_t> rank, uint64_t step, CallContext context,
                            Resume resume) {
   const auto lacks_own_step = [&](const Partition& partition) {

@@ -70,7 +70,7 @@ class WaitingCallsTest : public testing::Test {
   Answer ForStep(uint64_t step) { return ForStep(step, Context()); }
   Answer ForStep(uint64_t step, CallContext context) {
     auto [answer, resume] = NewAnswer();
-    calls_.ForStep(Replicas(), step, std::move(context), std::move(resume));
+    calls_.ForStep(Replicas(), /*rank=*/std::nullopt, step, std::move(context), std::move(resume));
     return answer;
   }
   Answer ForAllEnds(uint64_t step, milliseconds patience = milliseconds(1000)) {
