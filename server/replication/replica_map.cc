@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/limits.h"
@@ -15,10 +16,6 @@ namespace {
 // A larger routing table does not fit the metadata of an error. Then only its epoch is attached,
 // and the receiver gets the table from the scheduler.
 constexpr size_t kMaxAttachedRoutingBytes = 256 << 10;
-
-bool Contains(const google::protobuf::RepeatedField<uint32_t>& servers, uint32_t server) {
-  return std::find(servers.begin(), servers.end(), server) != servers.end();
-}
 
 // The replicas of a partition by this routing. A routing without replicas gives every partition to
 // its primary alone, as a new partition.
@@ -229,13 +226,13 @@ void ReplicaMap::AdoptPartition(uint32_t p, Adoption& adoption) {
   const PartitionReplicas wanted = ReplicasOf(routing, p);
   ReplicaRole role = ReplicaRole::kDropped;
   if (routing.primary(p) == self) role = ReplicaRole::kPrimary;
-  if (Contains(wanted.backups(), self)) role = ReplicaRole::kBackup;
-  if (Contains(wanted.learners(), self)) role = ReplicaRole::kLearner;
+  if (absl::c_linear_search(wanted.backups(), self)) role = ReplicaRole::kBackup;
+  if (absl::c_linear_search(wanted.learners(), self)) role = ReplicaRole::kLearner;
   std::shared_ptr<Replica>& replica = view.replicas[p];
   // It was in sync since the partition was created, by a routing that it has not seen, and may
   // become primary until the removal is confirmed. It has everything that was acknowledged:
   // nothing.
-  const bool was_in_sync = Contains(wanted.retained(), self) &&
+  const bool was_in_sync = absl::c_linear_search(wanted.retained(), self) &&
                            std::max<uint64_t>(wanted.created_epoch(), 1) > adoption.before.epoch;
   if (role == ReplicaRole::kDropped && replica == nullptr && !was_in_sync) return;
   // Whether the primary is the first one since the partition was created. It may have no replica
@@ -266,7 +263,7 @@ void ReplicaMap::AdoptPartition(uint32_t p, Adoption& adoption) {
     replica->durable_index = 0;
   }
   const bool is_retained = adoption.is_unlisted() || routing.primary(p) == kNoPrimary ||
-                           Contains(wanted.retained(), self);
+                           absl::c_linear_search(wanted.retained(), self);
   if (role == ReplicaRole::kDropped && is_retained && replica->partition != nullptr)
     role = ReplicaRole::kRetained;
   // Its primary follows a newer routing that is on its way here, and relies on what it has sent
