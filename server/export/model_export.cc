@@ -17,9 +17,8 @@
 #include "google/protobuf/text_format.h"
 #include "nlohmann/json.hpp"
 #include "proto/job.pb.h"
-#include "server/export/npy_writer.h"
 #include "server/export/row_spool.h"
-#include "server/export/safetensors_writer.h"
+#include "server/export/tensor_writer.h"
 #include "server/shard/partition_options.h"
 #include "server/shard/table_part.h"
 #include "server/shard/table_schema.h"
@@ -256,9 +255,7 @@ class Exporter {
     return absl::OkStatus();
   }
 
-  // Writer is NpyWriter or SafetensorsWriter.
-  template <typename Writer>
-  absl::Status CopyBlocks(const Outgoing& table, Writer& out) {
+  absl::Status CopyBlocks(const Outgoing& table, TensorWriter& out) {
     for (uint64_t block = 0; block < table.blocks.size(); ++block) {
       const uint64_t width = table.schema->RowWidth(block);
       summary_.elements += width;
@@ -275,17 +272,14 @@ class Exporter {
     const std::vector<uint64_t> shape(table.spec().shape().begin(), table.spec().shape().end());
     const std::string file =
         table.stem + (format_ == ExportFormat::kNpy ? ".npy" : kSafetensorsSuffix);
-    if (format_ == ExportFormat::kNpy) {
-      PAWL_ASSIGN_OR_RETURN(const auto out,
-                            NpyWriter::Create(env_, folder_.File(file), NpyType::kFloat32, shape));
-      PAWL_RETURN_IF_ERROR(CopyBlocks(table, *out));
-    } else {
-      const SafeTensor values = {kValues, NpyType::kFloat32, shape};
-      PAWL_ASSIGN_OR_RETURN(const auto out,
-                            SafetensorsWriter::Create(env_, folder_.File(file), table.spec().name(),
-                                                      absl::MakeConstSpan(&values, 1)));
-      PAWL_RETURN_IF_ERROR(CopyBlocks(table, *out));
-    }
+    const TensorSpec values = {kValues, TensorType::kFloat32, shape};
+    PAWL_ASSIGN_OR_RETURN(
+        const auto out,
+        format_ == ExportFormat::kNpy
+            ? TensorWriter::CreateNpy(env_, folder_.File(file), values)
+            : TensorWriter::CreateSafetensors(env_, folder_.File(file), table.spec().name(),
+                                              absl::MakeConstSpan(&values, 1)));
+    PAWL_RETURN_IF_ERROR(CopyBlocks(table, *out));
     entries_.push_back({{"name", table.spec().name()},
                         {"id", table.spec().id()},
                         {"kind", "dense"},
@@ -313,12 +307,12 @@ class Exporter {
   // One file for keys and rows. They come together from the spool, which is therefore read twice.
   absl::Status PutSafetensorsRows(const Outgoing& table, Json& entry) {
     const std::string file = table.stem + kSafetensorsSuffix;
-    const SafeTensor tensors[] = {
-        {"keys", NpyType::kUint64, {table.rows}},
-        {"rows", NpyType::kFloat32, {table.rows, table.schema->MaxRowWidth()}}};
-    PAWL_ASSIGN_OR_RETURN(const auto out,
-                          SafetensorsWriter::Create(env_, folder_.File(file), table.spec().name(),
-                                                    absl::MakeConstSpan(tensors)));
+    const TensorSpec tensors[] = {
+        {"keys", TensorType::kUint64, {table.rows}},
+        {"rows", TensorType::kFloat32, {table.rows, table.schema->MaxRowWidth()}}};
+    PAWL_ASSIGN_OR_RETURN(const auto out, TensorWriter::CreateSafetensors(
+                                              env_, folder_.File(file), table.spec().name(),
+                                              absl::MakeConstSpan(tensors)));
     const auto append = [&](absl::string_view bytes) { return out->Append(bytes); };
     const auto skip = [](absl::string_view) { return absl::OkStatus(); };
     PAWL_RETURN_IF_ERROR(spool_->Merge(table.runs, table.row_bytes(), append, skip));
@@ -333,11 +327,13 @@ class Exporter {
     const uint64_t width = table.schema->MaxRowWidth();
     const std::string keys_file = absl::StrCat(table.stem, kKeys, ".npy");
     const std::string rows_file = absl::StrCat(table.stem, kRows, ".npy");
-    PAWL_ASSIGN_OR_RETURN(const auto keys, NpyWriter::Create(env_, folder_.File(keys_file),
-                                                             NpyType::kUint64, {table.rows}));
+    PAWL_ASSIGN_OR_RETURN(const auto keys,
+                          TensorWriter::CreateNpy(env_, folder_.File(keys_file),
+                                                  {"keys", TensorType::kUint64, {table.rows}}));
     PAWL_ASSIGN_OR_RETURN(
         const auto rows,
-        NpyWriter::Create(env_, folder_.File(rows_file), NpyType::kFloat32, {table.rows, width}));
+        TensorWriter::CreateNpy(env_, folder_.File(rows_file),
+                                {"rows", TensorType::kFloat32, {table.rows, width}}));
     PAWL_RETURN_IF_ERROR(spool_->Merge(
         table.runs, table.row_bytes(), [&](absl::string_view bytes) { return keys->Append(bytes); },
         [&](absl::string_view bytes) { return rows->Append(bytes); }));

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/env.h"
 #include "gtest/gtest.h"
-#include "server/export/npy_writer.h"
+#include "server/export/tensor_writer.h"
 
 namespace pawl {
 namespace {
@@ -31,7 +31,7 @@ std::string FloatsRefusal() {
 
 TEST(NpyReaderTest, ReadsWhatTheWriterWrites) {
   const std::vector<float> floats = {1, 2, 3, 4, 5, -6};
-  auto writer = NpyWriter::Create(Env::Real(), Path(), NpyType::kFloat32, {3, 2});
+  auto writer = TensorWriter::CreateNpy(Env::Real(), Path(), {"a", TensorType::kFloat32, {3, 2}});
   ASSERT_TRUE(writer.ok()) << writer.status();
   ASSERT_TRUE((*writer)->Append({reinterpret_cast<const char*>(floats.data()), 24}).ok());
   ASSERT_TRUE((*writer)->Finish().ok());
@@ -41,7 +41,7 @@ TEST(NpyReaderTest, ReadsWhatTheWriterWrites) {
   EXPECT_EQ(array->elements, floats);
 
   const std::vector<uint64_t> keys = {7, UINT64_MAX};
-  writer = NpyWriter::Create(Env::Real(), Path(), NpyType::kUint64, {2});
+  writer = TensorWriter::CreateNpy(Env::Real(), Path(), {"a", TensorType::kUint64, {2}});
   ASSERT_TRUE(writer.ok()) << writer.status();
   ASSERT_TRUE((*writer)->Append({reinterpret_cast<const char*>(keys.data()), 16}).ok());
   ASSERT_TRUE((*writer)->Finish().ok());
