@@ -99,8 +99,7 @@ void StagedCollective::Add(size_t count, size_t parts, CollectiveType type,
       std::move(done));
 }
 
-absl::Status StagedCollective::Copy(const std::function<void(const Piece&)>& copies,
-                                    const Piece& piece) {
+absl::Status StagedCollective::Copy(const CopyStage& copies, const Piece& piece) {
   copies(piece);
   absl::Status status = stream_->Synchronize();
   if (absl::IsDeadlineExceeded(status)) hangs_ = true;
@@ -142,22 +141,28 @@ absl::Status StagedCollective::RunPieces(size_t count, size_t piece_count, Monot
   return status;
 }
 
+StagedCollective::CopyStage StagedCollective::Input(const void* input, CollectiveType type) {
+  return
+      [this, from = static_cast<const char*>(input), element = BytesOf(type)](const Piece& piece) {
+        stream_->CopyToDevice(from + piece.begin * element, piece.count * element, piece.input);
+      };
+}
+
+StagedCollective::CopyStage StagedCollective::Output(void* output, CollectiveType type) {
+  return [this, to = static_cast<char*>(output), element = BytesOf(type)](const Piece& piece) {
+    stream_->CopyToHost(piece.output, piece.count * element, to + piece.begin * element);
+  };
+}
+
 void StagedCollective::AllReduce(const void* input, void* output, size_t count, CollectiveType type,
                                  Reduction reduction, MonotonicDuration timeout, Done done) {
-  const size_t element = BytesOf(type);
-  const char* const from = static_cast<const char*>(input);
-  char* const to = static_cast<char*>(output);
   Stages stages;
-  stages.copy_in = [=, this](const Piece& piece) {
-    stream_->CopyToDevice(from + piece.begin * element, piece.count * element, piece.input);
-  };
+  stages.copy_in = Input(input, type);
   stages.start = [=, this](const Piece& piece, MonotonicDuration left, Done end) {
     inner_->AllReduce(piece.input, piece.output, piece.count, type, reduction, left,
                       std::move(end));
   };
-  stages.copy_out = [=, this](const Piece& piece) {
-    stream_->CopyToHost(piece.output, piece.count * element, to + piece.begin * element);
-  };
+  stages.copy_out = Output(output, type);
   Add(count, 1, type, timeout, std::move(stages), std::move(done));
 }
 
@@ -180,21 +185,13 @@ void StagedCollective::AllReduceOnDevice(const void* input, void* output, size_t
 void StagedCollective::Reduce(const void* input, void* output, size_t count, CollectiveType type,
                               Reduction reduction, size_t root, MonotonicDuration timeout,
                               Done done) {
-  const size_t element = BytesOf(type);
-  const char* const from = static_cast<const char*>(input);
-  char* const to = static_cast<char*>(output);
   Stages stages;
-  stages.copy_in = [=, this](const Piece& piece) {
-    stream_->CopyToDevice(from + piece.begin * element, piece.count * element, piece.input);
-  };
+  stages.copy_in = Input(input, type);
   stages.start = [=, this](const Piece& piece, MonotonicDuration left, Done end) {
     inner_->Reduce(piece.input, piece.output, piece.count, type, reduction, root, left,
                    std::move(end));
   };
-  stages.copy_out = [=, this](const Piece& piece) {
-    if (root != place()) return;
-    stream_->CopyToHost(piece.output, piece.count * element, to + piece.begin * element);
-  };
+  stages.copy_out = root == place() ? Output(output, type) : CopyStage([](const Piece&) {});
   Add(count, 1, type, timeout, std::move(stages), std::move(done));
 }
 
@@ -220,14 +217,11 @@ void StagedCollective::Broadcast(void* data, size_t count, CollectiveType type, 
 void StagedCollective::AllGather(const void* input, void* output, size_t count, CollectiveType type,
                                  MonotonicDuration timeout, Done done) {
   const size_t element = BytesOf(type);
-  const char* const from = static_cast<const char*>(input);
   char* const to = static_cast<char*>(output);
   Stages stages;
   // An input that is part of the output is overwritten only after it has been read: by elements of
   // this piece, or in place.
-  stages.copy_in = [=, this](const Piece& piece) {
-    stream_->CopyToDevice(from + piece.begin * element, piece.count * element, piece.input);
-  };
+  stages.copy_in = Input(input, type);
   stages.start = [=, this](const Piece& piece, MonotonicDuration left, Done end) {
     inner_->AllGather(piece.input, piece.output, piece.count, type, left, std::move(end));
   };
@@ -245,7 +239,6 @@ void StagedCollective::ReduceScatter(const void* input, void* output, size_t cou
                                      MonotonicDuration timeout, Done done) {
   const size_t element = BytesOf(type);
   const char* const from = static_cast<const char*>(input);
-  char* const to = static_cast<char*>(output);
   Stages stages;
   stages.copy_in = [=, this](const Piece& piece) {
     for (size_t p = 0; p < size(); ++p) {
@@ -257,9 +250,7 @@ void StagedCollective::ReduceScatter(const void* input, void* output, size_t cou
     inner_->ReduceScatter(piece.input, piece.output, piece.count, type, reduction, left,
                           std::move(end));
   };
-  stages.copy_out = [=, this](const Piece& piece) {
-    stream_->CopyToHost(piece.output, piece.count * element, to + piece.begin * element);
-  };
+  stages.copy_out = Output(output, type);
   Add(count, size(), type, timeout, std::move(stages), std::move(done));
 }
 

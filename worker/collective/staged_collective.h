@@ -81,17 +81,22 @@ class StagedCollective final : public ConnectableCollective {
     char* input = nullptr;
     char* output = nullptr;
   };
-  // The stages of a piece, in order. Copies are enqueued on stream_.
+  // Enqueues the copies of a piece on stream_.
+  using CopyStage = std::function<void(const Piece& piece)>;
+  // The stages of a piece, in order.
   struct Stages {
-    std::function<void(const Piece& piece)> copy_in;
+    CopyStage copy_in;
     std::function<void(const Piece& piece, MonotonicDuration timeout, Done done)> start;
-    std::function<void(const Piece& piece)> copy_out;
+    CopyStage copy_out;
   };
 
   StagedCollective(std::unique_ptr<ConnectableCollective> inner, Device& device,
                    const Options& options)
       : inner_(std::move(inner)), device_(device), options_(options) {}
 
+  // Copies from and to the piece's place in memory of the host.
+  CopyStage Input(const void* input, CollectiveType type);
+  CopyStage Output(void* output, CollectiveType type);
   // Adds an operation whose larger side has `parts` times `count` elements.
   void Add(size_t count, size_t parts, CollectiveType type, MonotonicDuration timeout,
            Stages stages, Done done);
@@ -99,7 +104,7 @@ class StagedCollective final : public ConnectableCollective {
   absl::Status RunPieces(size_t count, size_t piece_count, MonotonicTime deadline,
                          const Stages& stages);
   // Enqueues copies on the stream and waits for them.
-  absl::Status Copy(const std::function<void(const Piece& piece)>& copies, const Piece& piece);
+  absl::Status Copy(const CopyStage& copies, const Piece& piece);
 
   const std::unique_ptr<ConnectableCollective> inner_;
   Device& device_;
