@@ -9,7 +9,6 @@
 // counts exactly once, and the scheduler always answered; 1: otherwise; 2: wrong usage.
 #include <signal.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -29,7 +28,6 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "client_lib/base/clock.h"
 #include "client_lib/client.h"
 #include "client_lib/process/child_process.h"
@@ -39,6 +37,7 @@
 #include "tests/harness/ledger/ledger_sender.h"
 #include "tests/harness/process_cluster.h"
 #include "tests/hostile/attacks.h"
+#include "tests/perf/process_usage.h"
 
 ABSL_FLAG(double, seconds, 10, "how long each attack lasts");
 ABSL_FLAG(double, minutes, 0, "how long all attacks take together; default: as --seconds says");
@@ -68,21 +67,6 @@ double MemoryOf(pid_t pid) {
   uint64_t resident = 0;
   file >> total >> resident;
   return static_cast<double>(resident) * 4096 / (1 << 20);
-}
-
-double ProcessorSecondsOf(pid_t pid) {
-  std::ifstream file(absl::StrCat("/proc/", pid, "/stat"));
-  std::string line;
-  std::getline(file, line);
-  // The name in parentheses may contain spaces. User and system time are the fields 14 and 15.
-  const std::vector<std::string> fields =
-      absl::StrSplit(line.substr(std::min(line.rfind(')') + 2, line.size())), ' ');
-  double ticks = 0;
-  for (size_t i = 11; i < 13 && i < fields.size(); ++i) {
-    double one = 0;
-    if (absl::SimpleAtod(fields[i], &one)) ticks += one;
-  }
-  return ticks / static_cast<double>(sysconf(_SC_CLK_TCK));
 }
 
 // Measures a client that pushes all the time.
@@ -154,8 +138,8 @@ class Siege {
       return false;
     }
     const pid_t pid = (*attackers)->pid();
-    const double cpu_before = ProcessorSecondsOfDaemons();
-    const double attackers_before = ProcessorSecondsOf(pid);
+    const double cpu_before = CpuSecondsOfDaemons();
+    const double attackers_before = CpuSeconds(pid);
     const MonotonicTime started = Clock::Real().Now();
     MonotonicDuration slowest_answer{};
     bool answered = true;
@@ -170,8 +154,8 @@ class Siege {
       }
     });
     const double wall = Seconds(Clock::Real().Now() - started);
-    const double cores = (ProcessorSecondsOfDaemons() - cpu_before) / wall;
-    const double attackers_cores = (ProcessorSecondsOf(pid) - attackers_before) / wall;
+    const double cores = (CpuSecondsOfDaemons() - cpu_before) / wall;
+    const double attackers_cores = (CpuSeconds(pid) - attackers_before) / wall;
     bool attacked = !(*attackers)->HasEnded();
     (*attackers)->Signal(SIGTERM);
     if (!(*attackers)->WaitUntil(Clock::Real().Now() + kAttackersEnd))
@@ -244,10 +228,9 @@ class Siege {
     }
     return true;
   }
-  double ProcessorSecondsOfDaemons() {
+  double CpuSecondsOfDaemons() {
     double sum = 0;
-    for (const std::string& name : cluster_.names())
-      sum += ProcessorSecondsOf(cluster_.node(name).pid());
+    for (const std::string& name : cluster_.names()) sum += CpuSeconds(cluster_.node(name).pid());
     return sum;
   }
   double Memory() {
