@@ -133,12 +133,11 @@ absl::StatusOr<nlohmann::ordered_json> RestartServer(ProcessCluster& cluster) {
       {"parameter_bytes", counters.parameter_bytes()}};
 }
 
-absl::StatusOr<nlohmann::ordered_json> Measure() {
-  const uint64_t rows = absl::GetFlag(FLAGS_rows);
-  const uint32_t keys_in_call = absl::GetFlag(FLAGS_keys_in_call);
-  const uint32_t calls_in_flight = absl::GetFlag(FLAGS_calls_in_flight);
-  const std::string repair =
-      absl::StrCat("--repair_bytes_per_s=", absl::GetFlag(FLAGS_repair_bytes_per_s));
+std::string RepairFlag() {
+  return absl::StrCat("--repair_bytes_per_s=", absl::GetFlag(FLAGS_repair_bytes_per_s));
+}
+
+absl::StatusOr<std::unique_ptr<ProcessCluster>> StartCluster() {
   ProcessClusterOptions options;
   options.job = absl::StrCat(
       "name: 'moves' seed: 1 elastic: true consistency { mode: ASYNC } partitions: ",
@@ -147,144 +146,192 @@ absl::StatusOr<nlohmann::ordered_json> Measure() {
   options.replicas = absl::GetFlag(FLAGS_replicas);
   // All processes share the machine's cores.
   options.flags["scheduler"] = {"--lease_ms=2000"};
-  for (const char* const server : {"server-0", "server-1"}) options.flags[server] = {repair};
-  PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<ProcessCluster> cluster,
-                        ProcessCluster::Start(options));
+  for (const char* const server : {"server-0", "server-1"}) options.flags[server] = {RepairFlag()};
+  return ProcessCluster::Start(options);
+}
+
+// Pushes to the table. Not thread-safe.
+class Pusher {
+ public:
+  Pusher(Session& session, Table table, uint32_t row_width)
+      : session_(session),
+        table_(std::move(table)),
+        gradients_(calls_in_flight_, std::vector<float>(size_t{keys_in_call_} * row_width, 1e-3f)) {
+  }
+
+  // Pushes to all rows.
+  absl::Status Fill() {
+    const uint64_t rows = absl::GetFlag(FLAGS_rows);
+    std::vector<std::vector<uint64_t>> keys(calls_in_flight_);
+    return RunCalls(calls_in_flight_, rows / keys_in_call_,
+                    [&](uint32_t slot, uint64_t call, Callback done) {
+                      keys[slot].resize(keys_in_call_);
+                      for (size_t i = 0; i < keys_in_call_; ++i)
+                        keys[slot][i] = ZipfKeys::KeyOf(call * keys_in_call_ + i);
+                      session_.Push({{.table = table_,
+                                      .keys = keys[slot],
+                                      .gradients = gradients_[slot],
+                                      .keys_are_distinct = true}},
+                                    {}, std::move(done));
+                    })
+        .status();
+  }
+
+  // Pushes popular keys on a thread, until Stop.
+  void Start() {
+    ZipfKeys zipf(absl::GetFlag(FLAGS_rows), /*seed=*/1);
+    for (uint32_t i = 0; i < kKeySets; ++i) key_sets_.push_back(zipf.Distinct(keys_in_call_));
+    thread_ = std::thread([this] { pushed_ = Run(); });
+  }
+  // Returns the error by which the pushes ended earlier.
+  absl::Status Stop() {
+    stop_ = true;
+    thread_.join();
+    return absl::IsCancelled(pushed_) ? absl::OkStatus() : pushed_;
+  }
+
+  Throughput& throughput() { return throughput_; }
+
+ private:
+  // Ends when the first push after stop_ fails.
+  absl::Status Run() {
+    return RunPipeline(calls_in_flight_, kLongestRunS,
+                       [this](uint32_t slot, Callback done) {
+                         if (stop_) {
+                           done(absl::CancelledError("stopped"));
+                           return;
+                         }
+                         session_.Push({{.table = table_,
+                                         .keys = key_sets_[next_++ % kKeySets],
+                                         .gradients = gradients_[slot]}},
+                                       {},
+                                       [this, done = std::move(done)](absl::Status status) mutable {
+                                         if (status.ok()) throughput_.Add(keys_in_call_);
+                                         done(std::move(status));
+                                       });
+                       })
+        .status();
+  }
+
+  const uint32_t keys_in_call_ = absl::GetFlag(FLAGS_keys_in_call);
+  const uint32_t calls_in_flight_ = absl::GetFlag(FLAGS_calls_in_flight);
+  Session& session_;
+  const Table table_;
+  // By slot.
+  const std::vector<std::vector<float>> gradients_;
+  std::vector<std::vector<uint64_t>> key_sets_;
+  Throughput throughput_;
+  std::atomic<bool> stop_{false};
+  std::atomic<uint64_t> next_{0};
+  absl::Status pushed_;
+  std::thread thread_;
+};
+
+// Waits until all replicas are where they should be. Returns the throughputs of the windows
+// meanwhile, ascending.
+absl::StatusOr<std::vector<double>> AwaitMoves(ProcessCluster& cluster, Throughput& throughput) {
+  std::vector<double> windows;
+  MonotonicTime window_began = Clock::Real().Now();
+  uint64_t window_keys = throughput.keys();
+  const auto look = [&](const GetStatusResponse& status) {
+    const MonotonicTime now = Clock::Real().Now();
+    if (now - window_began >= kWindow) {
+      const uint64_t keys = throughput.keys();
+      windows.push_back(static_cast<double>(keys - window_keys) / Seconds(now - window_began));
+      window_began = now;
+      window_keys = keys;
+    }
+    std::this_thread::sleep_for(kLookInterval);
+    return status.moves().settled();
+  };
+  PAWL_RETURN_IF_ERROR(
+      cluster.WaitFor(look, std::chrono::seconds(absl::GetFlag(FLAGS_timeout_s))).status());
+  std::sort(windows.begin(), windows.end());
+  return windows;
+}
+
+// Adds a server, and measures until it has its share and after.
+absl::Status AddServer(ProcessCluster& cluster, Throughput& throughput, double steady,
+                       nlohmann::ordered_json& figures) {
+  PAWL_RETURN_IF_ERROR(cluster.AddServer({RepairFlag()}));
+  PAWL_RETURN_IF_ERROR(
+      cluster
+          .WaitFor([](const auto& status) { return status.moves().replicas_left() > 0; },
+                   std::chrono::seconds(absl::GetFlag(FLAGS_timeout_s)))
+          .status());
+  Phase during(throughput);
+  PAWL_ASSIGN_OR_RETURN(const std::vector<double> windows, AwaitMoves(cluster, throughput));
+  const double moving = during.KeysPerSecond();
+  figures["during"] = during.Json();
+  if (!windows.empty()) {
+    figures["during"]["windows_of_100_ms"] = {{"least_keys_per_s", windows.front()},
+                                              {"tenth_keys_per_s", windows[windows.size() / 10]},
+                                              {"median_keys_per_s", windows[windows.size() / 2]}};
+  }
+  Phase after(throughput);
+  std::this_thread::sleep_for(std::chrono::duration<double>(absl::GetFlag(FLAGS_seconds)));
+  figures["after"] = after.Json();
+  if (steady > 0) figures["during_of_before"] = moving / steady;
+  // The new primaries have reported their pauses by now.
+  PAWL_ASSIGN_OR_RETURN(const GetStatusResponse last, cluster.GetStatus());
+  const MovesStatus& moves = last.moves();
+  // The new server's share of all replicas.
+  const double ideal = static_cast<double>(absl::GetFlag(FLAGS_rows)) *
+                       absl::GetFlag(FLAGS_row_width) * sizeof(float) *
+                       absl::GetFlag(FLAGS_replicas) / 3;
+  figures["moved"] = {
+      {"replicas", moves.replicas_moved()},
+      {"bytes", moves.bytes_moved()},
+      {"ideal_bytes", ideal},
+      {"parameter_bytes_of_all_servers", static_cast<double>(last.counters().parameter_bytes())}};
+  figures["pauses_ms"] = {{"handovers", moves.handovers()},
+                          {"p50", moves.pause_ms_p50()},
+                          {"p99", moves.pause_ms_p99()},
+                          {"max", moves.pause_ms_max()}};
+  return absl::OkStatus();
+}
+
+absl::StatusOr<nlohmann::ordered_json> MeasurePhases(ProcessCluster& cluster,
+                                                     Throughput& throughput) {
+  const auto for_a_while = std::chrono::duration<double>(absl::GetFlag(FLAGS_seconds));
+  nlohmann::ordered_json figures = {
+      {"rows", absl::GetFlag(FLAGS_rows)},
+      {"row_width", absl::GetFlag(FLAGS_row_width)},
+      {"partitions", absl::GetFlag(FLAGS_partitions)},
+      {"replicas", absl::GetFlag(FLAGS_replicas)},
+      {"durability", absl::GetFlag(FLAGS_durability)},
+      {"repair_bytes_per_s", absl::GetFlag(FLAGS_repair_bytes_per_s)}};
+  // Warms up caches and connections.
+  std::this_thread::sleep_for(for_a_while / 2);
+  Phase before(throughput);
+  std::this_thread::sleep_for(for_a_while);
+  const double steady = before.KeysPerSecond();
+  figures["before"] = before.Json();
+  if (absl::GetFlag(FLAGS_restart)) {
+    Phase during(throughput);
+    PAWL_ASSIGN_OR_RETURN(figures["restart"], RestartServer(cluster));
+    figures["during"] = during.Json();
+  } else {
+    PAWL_RETURN_IF_ERROR(AddServer(cluster, throughput, steady, figures));
+  }
+  return figures;
+}
+
+absl::StatusOr<nlohmann::ordered_json> Measure() {
+  PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<ProcessCluster> cluster, StartCluster());
   ClientOptions client_options;
   client_options.scheduler = cluster->scheduler_address();
   PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Client::Connect(client_options));
   const TableSpec spec = WithSgd(SparseTableSpec("table", absl::GetFlag(FLAGS_row_width)), 0.01f);
   PAWL_ASSIGN_OR_RETURN(const Table table, client->CreateTable(spec).get());
-  Session& session = client->free_running();
-
-  struct Slot {
-    std::vector<uint64_t> keys;
-    std::vector<float> floats;
-  };
-  std::vector<Slot> slots(calls_in_flight);
-  for (Slot& slot : slots) slot.floats.assign(size_t{keys_in_call} * spec.row_width(), 1e-3f);
-  PAWL_RETURN_IF_ERROR(RunCalls(calls_in_flight, rows / keys_in_call,
-                                [&](uint32_t slot, uint64_t call, Callback done) {
-                                  slots[slot].keys.resize(keys_in_call);
-                                  for (size_t i = 0; i < keys_in_call; ++i) {
-                                    slots[slot].keys[i] = ZipfKeys::KeyOf(call * keys_in_call + i);
-                                  }
-                                  session.Push({{.table = table,
-                                                 .keys = slots[slot].keys,
-                                                 .gradients = slots[slot].floats,
-                                                 .keys_are_distinct = true}},
-                                               {}, std::move(done));
-                                })
-                           .status());
-  ZipfKeys zipf(rows, /*seed=*/1);
-  std::vector<std::vector<uint64_t>> key_sets;
-  for (uint32_t i = 0; i < kKeySets; ++i) key_sets.push_back(zipf.Distinct(keys_in_call));
-
-  Throughput throughput;
-  std::atomic<bool> stop{false};
-  std::atomic<uint64_t> next{0};
-  absl::Status pushed;
-  // Ends when the first push after `stop` fails.
-  std::thread pusher([&] {
-    if (absl::GetFlag(FLAGS_idle)) {
-      pushed = absl::CancelledError("idle");
-      return;
-    }
-    pushed = RunPipeline(calls_in_flight, kLongestRunS, [&](uint32_t slot, Callback done) {
-               if (stop) {
-                 done(absl::CancelledError("stopped"));
-                 return;
-               }
-               session.Push({{.table = table,
-                              .keys = key_sets[next++ % kKeySets],
-                              .gradients = slots[slot].floats}},
-                            {}, [&, done = std::move(done)](absl::Status status) mutable {
-                              if (status.ok()) throughput.Add(keys_in_call);
-                              done(std::move(status));
-                            });
-             }).status();
-  });
-  const auto measure = [&]() -> absl::StatusOr<nlohmann::ordered_json> {
-    const auto for_a_while = std::chrono::duration<double>(absl::GetFlag(FLAGS_seconds));
-    nlohmann::ordered_json figures = {
-        {"rows", rows},
-        {"row_width", spec.row_width()},
-        {"partitions", absl::GetFlag(FLAGS_partitions)},
-        {"replicas", absl::GetFlag(FLAGS_replicas)},
-        {"durability", absl::GetFlag(FLAGS_durability)},
-        {"repair_bytes_per_s", absl::GetFlag(FLAGS_repair_bytes_per_s)}};
-    // Warms up caches and connections.
-    std::this_thread::sleep_for(for_a_while / 2);
-    Phase before(throughput);
-    std::this_thread::sleep_for(for_a_while);
-    const double steady = before.KeysPerSecond();
-    figures["before"] = before.Json();
-    if (absl::GetFlag(FLAGS_restart)) {
-      Phase during(throughput);
-      PAWL_ASSIGN_OR_RETURN(figures["restart"], RestartServer(*cluster));
-      figures["during"] = during.Json();
-      return figures;
-    }
-
-    PAWL_RETURN_IF_ERROR(cluster->AddServer({repair}));
-    PAWL_RETURN_IF_ERROR(
-        cluster
-            ->WaitFor([](const auto& status) { return status.moves().replicas_left() > 0; },
-                      std::chrono::seconds(absl::GetFlag(FLAGS_timeout_s)))
-            .status());
-    Phase during(throughput);
-    std::vector<double> windows;
-    MonotonicTime window_began = Clock::Real().Now();
-    uint64_t window_keys = throughput.keys();
-    PAWL_RETURN_IF_ERROR(cluster
-                             ->WaitFor(
-                                 [&](const GetStatusResponse& status) {
-                                   const MonotonicTime now = Clock::Real().Now();
-                                   if (now - window_began >= kWindow) {
-                                     const uint64_t keys = throughput.keys();
-                                     windows.push_back(static_cast<double>(keys - window_keys) /
-                                                       Seconds(now - window_began));
-                                     window_began = now;
-                                     window_keys = keys;
-                                   }
-                                   std::this_thread::sleep_for(kLookInterval);
-                                   return status.moves().settled();
-                                 },
-                                 std::chrono::seconds(absl::GetFlag(FLAGS_timeout_s)))
-                             .status());
-    const double moving = during.KeysPerSecond();
-    figures["during"] = during.Json();
-    std::sort(windows.begin(), windows.end());
-    if (!windows.empty()) {
-      figures["during"]["windows_of_100_ms"] = {{"least_keys_per_s", windows.front()},
-                                                {"tenth_keys_per_s", windows[windows.size() / 10]},
-                                                {"median_keys_per_s", windows[windows.size() / 2]}};
-    }
-    Phase after(throughput);
-    std::this_thread::sleep_for(for_a_while);
-    figures["after"] = after.Json();
-    if (steady > 0) figures["during_of_before"] = moving / steady;
-    // The new primaries have reported their pauses by now.
-    PAWL_ASSIGN_OR_RETURN(const GetStatusResponse last, cluster->GetStatus());
-    const MovesStatus& moves = last.moves();
-    const double parameter_bytes = static_cast<double>(last.counters().parameter_bytes());
-    // The new server's share of all replicas.
-    const double ideal = static_cast<double>(rows) * spec.row_width() * sizeof(float) *
-                         absl::GetFlag(FLAGS_replicas) / 3;
-    figures["moved"] = {{"replicas", moves.replicas_moved()},
-                        {"bytes", moves.bytes_moved()},
-                        {"ideal_bytes", ideal},
-                        {"parameter_bytes_of_all_servers", parameter_bytes}};
-    figures["pauses_ms"] = {{"handovers", moves.handovers()},
-                            {"p50", moves.pause_ms_p50()},
-                            {"p99", moves.pause_ms_p99()},
-                            {"max", moves.pause_ms_max()}};
-    return figures;
-  };
-  absl::StatusOr<nlohmann::ordered_json> figures = measure();
-  stop = true;
-  pusher.join();
-  if (figures.ok() && !absl::IsCancelled(pushed)) return pushed;
+  Pusher pusher(client->free_running(), table, spec.row_width());
+  PAWL_RETURN_IF_ERROR(pusher.Fill());
+  if (absl::GetFlag(FLAGS_idle)) return MeasurePhases(*cluster, pusher.throughput());
+  pusher.Start();
+  const absl::StatusOr<nlohmann::ordered_json> figures =
+      MeasurePhases(*cluster, pusher.throughput());
+  const absl::Status pushed = pusher.Stop();
+  if (figures.ok() && !pushed.ok()) return pushed;
   return figures;
 }
 
