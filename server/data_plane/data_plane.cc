@@ -263,7 +263,7 @@ absl::Status DataPlane::CheckLease(Replica& replica) const {
     if (follower.counts)
       until = std::min(until, replicator_->PromisedUntil(follower.node, follower.incarnation));
   }
-  // Otherwise only a counted follower can become the primary, once that is confirmed.
+  // Otherwise only a synchronous follower can become the primary, once that is confirmed.
   if (replica.unconfirmed_since != 0 || !HasStarted()) until = MonotonicTime::min();
   if (now < until || now < membership_->LeaseUntil()) return absl::OkStatus();
   return absl::UnavailableError(

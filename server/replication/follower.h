@@ -51,7 +51,7 @@ struct Follower {
     kCatchingUp,
     // It has everything up to `acked`, and all later entries are on the stream.
     kStreaming,
-    // A learner that counts. Its stream has the entries up to `counts_after`. Once these have
+    // A synchronous learner. Its stream has the entries up to `counts_after`. Once these have
     // arrived it gets the later ones on another stream, where they do not queue behind what other
     // learners lack.
     kChangingStreams,
@@ -63,10 +63,11 @@ struct Follower {
   // Its stream carries entries of learners that lack more.
   bool on_catch_up_stream = false;
   State state = State::kNeedsSnapshot;
-  // Nothing is acknowledged without it: it is a backup, or a learner that has nearly caught up.
+  // It is synchronous: nothing is acknowledged without it. It is a backup, or a learner that has
+  // nearly caught up.
   bool counts = false;
-  // For a learner that counts: the last change before it did. It has caught up once it has this
-  // change.
+  // For a synchronous learner: the last change before it became one. It has caught up once it has
+  // this change.
   uint64_t counts_after = 0;
   // The routing still names it as a learner.
   bool is_learner = false;
@@ -96,7 +97,7 @@ struct Follower {
   // How fast its snapshot travelled. Entries are expected to travel as fast, or at
   // kUnknownDrainBytesPerS, until that is measured.
   std::optional<double> snapshot_bytes_per_s;
-  // kCatchingUp, and kStreaming for a learner that does not count: how fast its stream drains.
+  // kCatchingUp, and kStreaming for a learner that is not synchronous: how fast its stream drains.
   DrainRate drain;
   // kInstalling: the entries after the snapshot. kChangingStreams: those after `counts_after`.
   // kAsked, kGoingBack, kCatchingUp: those after `asked_at`. With a log the oldest ones may have

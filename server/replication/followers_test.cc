@@ -41,7 +41,7 @@ TEST_F(FollowersTest, LearnerCatchesUpUnderContinuousPushes) {
   uint64_t sent = 0;
   for (uint64_t ordinal = 1; ordinal < 10; ++ordinal) {
     const auto pushed = Send(Method::kPush, EmptyPush(0, 2, ordinal));
-    EXPECT_FALSE(pushed->has_value()) << "acknowledged without the learner, which counts";
+    EXPECT_FALSE(pushed->has_value()) << "acknowledged without the synchronous learner";
     ASSERT_FALSE(EntriesSent().empty());
     sent = EntriesSent().back();
     AnswerPosition(sent);
@@ -54,7 +54,7 @@ TEST_F(FollowersTest, SilentLearnerThatCountsIsReported) {
   ASSERT_TRUE(Send(Method::kPush, EmptyPush(0, 2, 0))->has_value());
   transport_.EndCalls(absl::OkStatus());
   EXPECT_FALSE(Send(Method::kPush, EmptyPush(0, 2, 1))->has_value())
-      << "acknowledged without the learner, which counts";
+      << "acknowledged without the synchronous learner";
   for (int i = 0; i < 5; ++i) {
     transport_.EndCalls(absl::ResourceExhaustedError("its disk is full"));
     clock_.Advance(std::chrono::seconds(1));

@@ -10,9 +10,9 @@
 namespace pawl {
 namespace {
 
-// An entry that is held for a follower that does not count must not keep the message that brought
-// it, which may be far larger. Not inlined: gcc 12 would warn that parts of the moved InlinedVector
-// are uninitialized.
+// An entry that is held for a follower that is not synchronous must not keep the message that
+// brought it, which may be far larger. Not inlined: gcc 12 would warn that parts of the moved
+// InlinedVector are uninitialized.
 ABSL_ATTRIBUTE_NOINLINE ReplicationStream::Entry CopyOf(const ReplicationStream::Entry& entry) {
   const auto memory = std::make_shared_for_overwrite<char[]>(entry.bytes.size());
   entry.bytes.CopyTo(memory.get());
@@ -35,7 +35,7 @@ uint64_t Replica::CommitIndex() const {
 }
 
 void Replica::SendToFollowers(const ReplicationStream::Entry& entry) {
-  // One copy for all followers that do not count, made when the first of them needs it.
+  // One copy for all followers that are not synchronous, made when the first of them needs it.
   std::optional<ReplicationStream::Entry> copy;
   const auto entry_for = [&](const Follower& follower) -> const ReplicationStream::Entry& {
     // Its memory is counted among the bytes in flight.

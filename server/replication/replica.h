@@ -72,7 +72,7 @@ struct Cut {
 // Invariants:
 // 1. Only a primary assigns log indices, and each follower is sent every entry after its snapshot,
 //    in order.
-// 2. A change is committed when this server's log and every follower that counts have it. It is
+// 2. A change is committed when this server's log and every synchronous follower have it. It is
 //    acknowledged only then, and so is a duplicate of it.
 struct Replica {
   // `logs`: changes are durable when the log reports them; otherwise at once.
@@ -150,9 +150,9 @@ struct Replica {
     return role == ReplicaRole::kPrimary && partition != nullptr;
   }
 
-  // The last change that is durable here and on every follower that counts; 0 while too few of
-  // these exist or the scheduler has not confirmed that no other server counts. It falls when a
-  // learner begins to count; that is reported only once the learner has what was acknowledged
+  // The last change that is durable here and on every synchronous follower; 0 while too few of
+  // these exist or the scheduler has not confirmed that no other server is one. It falls when a
+  // learner becomes synchronous; that is reported only once the learner has what was acknowledged
   // before. REQUIRES: partition != nullptr.
   uint64_t CommitIndex() const PAWL_REQUIRES(mu);
 
@@ -166,7 +166,7 @@ struct Replica {
   // all. Nullopt: the sender must retry later.
   std::optional<MonotonicDuration> ThrottlePush(size_t bytes, MonotonicTime now) PAWL_REQUIRES(mu);
 
-  // A follower that counts is sent entries that share the memory of `entry`; others are sent a
+  // A synchronous follower is sent entries that share the memory of `entry`; others are sent a
   // copy.
   void SendToFollowers(const ReplicationStream::Entry& entry) PAWL_REQUIRES(mu);
 
