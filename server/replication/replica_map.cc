@@ -28,6 +28,14 @@ PartitionReplicas ReplicasOf(const RoutingTable& routing, uint32_t partition) {
   return alone;
 }
 
+// kDropped also if the server is to retain the replica.
+ReplicaRole RoleOf(const RoutingTable& routing, const PartitionReplicas& wanted, uint32_t p,
+                   uint32_t self) {
+  if (absl::c_linear_search(wanted.learners(), self)) return ReplicaRole::kLearner;
+  if (absl::c_linear_search(wanted.backups(), self)) return ReplicaRole::kBackup;
+  return routing.primary(p) == self ? ReplicaRole::kPrimary : ReplicaRole::kDropped;
+}
+
 // Whether the routing lists all servers that it refers to.
 bool RefersOnlyToListedServers(const RoutingTable& routing) {
   const auto is_known = [&](uint32_t server) {
@@ -224,10 +232,7 @@ void ReplicaMap::AdoptPartition(uint32_t p, Adoption& adoption) {
   const uint32_t self = adoption.self;
   View& view = adoption.view;
   const PartitionReplicas wanted = ReplicasOf(routing, p);
-  ReplicaRole role = ReplicaRole::kDropped;
-  if (routing.primary(p) == self) role = ReplicaRole::kPrimary;
-  if (absl::c_linear_search(wanted.backups(), self)) role = ReplicaRole::kBackup;
-  if (absl::c_linear_search(wanted.learners(), self)) role = ReplicaRole::kLearner;
+  ReplicaRole role = RoleOf(routing, wanted, p, self);
   std::shared_ptr<Replica>& replica = view.replicas[p];
   // It was in sync since the partition was created, by a routing that it has not seen, and may
   // become primary until the removal is confirmed. It has everything that was acknowledged:
@@ -297,23 +302,30 @@ void ReplicaMap::AdoptPartition(uint32_t p, Adoption& adoption) {
   }
   replica->unconfirmed_since = 0;
   if (role != ReplicaRole::kPrimary) return;
-  ++adoption.primaries;
-  view.confirm_since = std::max<uint64_t>(view.confirm_since, wanted.confirm_since());
-  if (wanted.confirm_since() > adoption.confirmed)
-    replica->unconfirmed_since = wanted.confirm_since();
   if (was != ReplicaRole::kPrimary) {
     // Applies to any earlier primary: there may have been routings without a primary in between.
     replica->serves_from = std::max(replica->serves_from, adoption.promised_until);
     if (since.has_value()) ReportTakeover(*replica, *since);
   }
-  if (replicator_ != nullptr && p < static_cast<uint32_t>(routing.replicas_size())) {
+  AdoptAsPrimary(*replica, wanted, is_first, adoption);
+}
+
+void ReplicaMap::AdoptAsPrimary(Replica& replica, const PartitionReplicas& wanted, bool is_first,
+                                Adoption& adoption) {
+  ++adoption.primaries;
+  View& view = adoption.view;
+  view.confirm_since = std::max<uint64_t>(view.confirm_since, wanted.confirm_since());
+  if (wanted.confirm_since() > adoption.confirmed)
+    replica.unconfirmed_since = wanted.confirm_since();
+  if (replicator_ != nullptr &&
+      replica.index < static_cast<uint32_t>(adoption.routing.replicas_size())) {
     // The partition's first primary has not changed it, so no other server has, and empty backups
     // have everything.
     const bool is_new =
-        is_first && replica->partition != nullptr && replica->partition->log_index() == 0;
-    replicator_->SetFollowers(*replica, routing, is_new);
+        is_first && replica.partition != nullptr && replica.partition->log_index() == 0;
+    replicator_->SetFollowers(replica, adoption.routing, is_new);
   }
-  replica->TakeReady(adoption.ready);
+  replica.TakeReady(adoption.ready);
 }
 
 void ReplicaMap::ReportTakeover(Replica& replica, MonotonicTime without_primary_since) {

@@ -137,6 +137,9 @@ class ReplicaMap {
   bool IsAdoptable(const RoutingTable& routing, const View& before) PAWL_REQUIRES(adoption_mu_);
   // Gives the partition's replica its role.
   void AdoptPartition(uint32_t partition, Adoption& adoption) PAWL_REQUIRES(adoption_mu_);
+  // `is_first`: the primary is the first one since the partition was created.
+  void AdoptAsPrimary(Replica& replica, const PartitionReplicas& wanted, bool is_first,
+                      Adoption& adoption) PAWL_REQUIRES(adoption_mu_, replica.mu);
   void ReportTakeover(Replica& replica, MonotonicTime without_primary_since)
       PAWL_REQUIRES(replica.mu);
   // From now on no sender of a routing older than `epoch` gets a promise. Returns until when, by
