@@ -85,48 +85,7 @@ void Checkpointer::Checkpoint(const CheckpointOnServerRequest& request, Checkpoi
   if (absl::Status status = folders_.CheckName(request.dir()); !status.ok())
     return done(std::move(status));
   Actions actions;
-  std::shared_ptr<Attempt> attempt;
-  {
-    MutexLock lock(mu_);
-    absl::Status refused;
-    if (stopping_) {
-      refused = absl::UnavailableError("the server is ending");
-    } else if (attempt_ != nullptr && attempt_->id.job_id == request.job_id() &&
-               IsSuperseded(request, attempt_->id)) {
-      refused = absl::AbortedError(absl::StrCat(
-          "a newer checkpoint was requested: ", attempt_->id.is_final ? "the job's end, " : "",
-          "step ", attempt_->id.step));
-    }
-    if (!refused.ok()) {
-      actions.emplace_back([done = std::move(done), refused]() mutable { done(refused); });
-    } else {
-      bool same = attempt_ != nullptr && attempt_->id.job_id == request.job_id() &&
-                  attempt_->id.step == request.step() &&
-                  attempt_->id.is_final == request.is_final() && attempt_->dir == request.dir();
-      // There is no later step to request instead of the job's end.
-      if (same && request.is_final() && (attempt_->lost || !attempt_->status.ok())) same = false;
-      if (!same) {
-        if (attempt_ != nullptr)
-          Abandon(attempt_, absl::AbortedError("another checkpoint was requested"), actions);
-        attempt_ = MakeAttempt(request);
-      }
-      attempt = attempt_;
-      attempt->asked = clock_.Now();
-      if (attempt->done != nullptr) {
-        actions.emplace_back([before = std::exchange(attempt->done, nullptr)]() mutable {
-          before(absl::AbortedError("superseded by a newer request"));
-        });
-      }
-      if (attempt->status.ok()) {
-        attempt->done = std::move(done);
-        attempt->wanted.reset();
-      } else {
-        actions.emplace_back(
-            [done = std::move(done), status = attempt->status]() mutable { done(status); });
-        attempt = nullptr;
-      }
-    }
-  }
+  const std::shared_ptr<Attempt> attempt = AttemptFor(request, std::move(done), actions);
   RunAll(actions);
   if (attempt == nullptr) return;
   const auto has = [&](uint32_t partition) {
@@ -137,32 +96,73 @@ void Checkpointer::Checkpoint(const CheckpointOnServerRequest& request, Checkpoi
                           ? plane_.PrimariesAt(request.routing_epoch(), attempt->id.step)
                           : plane_.SetCut(request.routing_epoch(), attempt->cut, has);
   actions.clear();
-  {
-    MutexLock lock(mu_);
-    if (absl::IsUnavailable(wanted.status())) {
-      // It can be retried later.
-      if (attempt->done != nullptr) {
-        actions.push_back([done = std::exchange(attempt->done, nullptr),
-                           status = wanted.status()]() mutable { done(status); });
-      }
-    } else if (!wanted.ok()) {
-      Abandon(attempt, wanted.status(), actions);
-    } else if (attempt->status.ok()) {
-      attempt->wanted = *wanted;
-      if (attempt->id.is_final && attempt == attempt_) {
-        to_write_.clear();
-        for (const uint32_t partition : *wanted) {
-          const auto found = attempt->parts.find(partition);
-          const bool is_there = found != attempt->parts.end() &&
-                                found->second.written.has_value() && !found->second.reported;
-          if (!is_there) to_write_.push_back(partition);
-        }
-        wake_.NotifyAll();
-      }
-      MaybeAnswer(attempt, actions);
-    }
-  }
+  OnWanted(attempt, wanted, actions);
   RunAll(actions);
+}
+
+std::shared_ptr<Checkpointer::Attempt> Checkpointer::AttemptFor(
+    const CheckpointOnServerRequest& request, CheckpointDone done, Actions& actions) {
+  const auto answer = [&](absl::Status status) {
+    actions.emplace_back([done = std::move(done), status = std::move(status)]() mutable {
+      done(std::move(status));
+    });
+    return nullptr;
+  };
+  MutexLock lock(mu_);
+  if (stopping_) return answer(absl::UnavailableError("the server is ending"));
+  if (attempt_ != nullptr && attempt_->id.job_id == request.job_id() &&
+      IsSuperseded(request, attempt_->id)) {
+    return answer(absl::AbortedError(absl::StrCat(
+        "a newer checkpoint was requested: ", attempt_->id.is_final ? "the job's end, " : "",
+        "step ", attempt_->id.step)));
+  }
+  bool same = attempt_ != nullptr && attempt_->id.job_id == request.job_id() &&
+              attempt_->id.step == request.step() && attempt_->id.is_final == request.is_final() &&
+              attempt_->dir == request.dir();
+  // There is no later step to request instead of the job's end.
+  if (same && request.is_final() && (attempt_->lost || !attempt_->status.ok())) same = false;
+  if (!same) {
+    if (attempt_ != nullptr)
+      Abandon(attempt_, absl::AbortedError("another checkpoint was requested"), actions);
+    attempt_ = MakeAttempt(request);
+  }
+  attempt_->asked = clock_.Now();
+  if (attempt_->done != nullptr) {
+    actions.emplace_back([before = std::exchange(attempt_->done, nullptr)]() mutable {
+      before(absl::AbortedError("superseded by a newer request"));
+    });
+  }
+  if (!attempt_->status.ok()) return answer(attempt_->status);
+  attempt_->done = std::move(done);
+  attempt_->wanted.reset();
+  return attempt_;
+}
+
+void Checkpointer::OnWanted(const std::shared_ptr<Attempt>& attempt,
+                            const absl::StatusOr<std::vector<uint32_t>>& wanted, Actions& actions) {
+  MutexLock lock(mu_);
+  if (absl::IsUnavailable(wanted.status())) {
+    // It can be retried later.
+    if (attempt->done != nullptr) {
+      actions.push_back([done = std::exchange(attempt->done, nullptr),
+                         status = wanted.status()]() mutable { done(status); });
+    }
+  } else if (!wanted.ok()) {
+    Abandon(attempt, wanted.status(), actions);
+  } else if (attempt->status.ok()) {
+    attempt->wanted = *wanted;
+    if (attempt->id.is_final && attempt == attempt_) {
+      to_write_.clear();
+      for (const uint32_t partition : *wanted) {
+        const auto found = attempt->parts.find(partition);
+        const bool is_there = found != attempt->parts.end() && found->second.written.has_value() &&
+                              !found->second.reported;
+        if (!is_there) to_write_.push_back(partition);
+      }
+      wake_.NotifyAll();
+    }
+    MaybeAnswer(attempt, actions);
+  }
 }
 
 void Checkpointer::Take(const std::shared_ptr<Attempt>& attempt,

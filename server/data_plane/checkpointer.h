@@ -90,7 +90,14 @@ class Checkpointer {
   // Run without locks.
   using Actions = std::vector<absl::AnyInvocable<void()>>;
 
+  // Begins the attempt that was requested, or joins it. Null: the request was answered.
+  std::shared_ptr<Attempt> AttemptFor(const CheckpointOnServerRequest& request, CheckpointDone done,
+                                      Actions& actions) PAWL_EXCLUDES(mu_);
   std::shared_ptr<Attempt> MakeAttempt(const CheckpointOnServerRequest& request);
+  // `wanted`: the partitions whose primary this server is, or why they are not at the cut.
+  void OnWanted(const std::shared_ptr<Attempt>& attempt,
+                const absl::StatusOr<std::vector<uint32_t>>& wanted, Actions& actions)
+      PAWL_EXCLUDES(mu_);
   // Called when the partition is at the cut.
   void Take(const std::shared_ptr<Attempt>& attempt, const std::shared_ptr<Replica>& replica)
       PAWL_REQUIRES(replica->mu) PAWL_EXCLUDES(mu_);
