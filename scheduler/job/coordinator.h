@@ -199,6 +199,10 @@ class Coordinator {
                         DeferredActions& actions) PAWL_REQUIRES(mu_);
   void OnPlacementChanged(DeferredActions& actions) PAWL_REQUIRES(mu_);
   void MaybeStartJob() PAWL_REQUIRES(mu_);
+  // OK if the node may register.
+  absl::Status CheckRegister(const RegisterRequest& request) PAWL_REQUIRES(mu_);
+  RegisterResponse ResponseTo(const RegisterRequest& request, const Node& node, bool is_new) const
+      PAWL_REQUIRES(mu_);
   // Adds the tickets, or the key, that the node needs.
   void AddTickets(const RegisterRequest& request, const Node& node, bool is_new,
                   RegisterResponse& response) const PAWL_REQUIRES(mu_);

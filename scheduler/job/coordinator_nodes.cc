@@ -44,44 +44,36 @@ void Coordinator::AddTickets(const RegisterRequest& request, const Node& node, b
   }
 }
 
-Ticket Coordinator::Register(const RegisterRequest& request, Done<RegisterResponse> done) {
-  Rpc<RegisterResponse> rpc(*this, std::move(done));
-  if (rpc.refused()) return 0;
+absl::Status Coordinator::CheckRegister(const RegisterRequest& request) {
   if (request.that_job_only() && request.job_id() == options_.job_id &&
       (state_.state() == COMPLETED || state_.state() == STOPPED)) {
     // Other nodes may wait here for the next job, which the next scheduler directs.
-    return rpc.Answer(absl::OutOfRangeError(state_.CheckNotEnded().message()));
+    return absl::OutOfRangeError(state_.CheckNotEnded().message());
   }
-  if (const absl::Status status = state_.CheckNotEnded(); !status.ok()) return rpc.Answer(status);
+  PAWL_RETURN_IF_ERROR(state_.CheckNotEnded());
   if (request.that_job_only() && request.job_id() != options_.job_id) {
-    return rpc.Answer(
-        absl::NotFoundError(absl::StrCat("the job of this scheduler is '", options_.job.name(),
-                                         "' (", options_.job_id, "), not ", request.job_id())));
+    return absl::NotFoundError(absl::StrCat("the job of this scheduler is '", options_.job.name(),
+                                            "' (", options_.job_id, "), not ", request.job_id()));
   }
   if (static_cast<uint32_t>(request.logical_workers_size()) > ranks_.ranks().total()) {
-    return rpc.Answer(absl::InvalidArgumentError(
-        absl::StrCat("logical_workers has ", request.logical_workers_size(), " ranks; the job has ",
-                     ranks_.ranks().total())));
+    return absl::InvalidArgumentError(absl::StrCat("logical_workers has ",
+                                                   request.logical_workers_size(),
+                                                   " ranks; the job has ", ranks_.ranks().total()));
   }
-  if (absl::Status status = CheckWorkerProtocol(request, options_.job); !status.ok())
-    return rpc.Answer(std::move(status));
+  PAWL_RETURN_IF_ERROR(CheckWorkerProtocol(request, options_.job));
   const Node* const before = membership_.FindReturning(request);
-  const bool repeated = before != nullptr && !before->gone && IsRepeated(request, *before);
-  if (request.role() == WORKER_ROLE && !repeated) {
-    const absl::Status status = ranks_.CheckJoin(request, before == nullptr ? "" : before->name);
-    if (!status.ok()) return rpc.Answer(status);
+  if (before != nullptr && !before->gone && IsRepeated(request, *before)) return absl::OkStatus();
+  if (request.role() == WORKER_ROLE)
+    PAWL_RETURN_IF_ERROR(ranks_.CheckJoin(request, before == nullptr ? "" : before->name));
+  if (request.data_damaged() && before != nullptr && before->role == SERVER_ROLE && !pristine()) {
+    return director_.CheckReturnsWithoutData(*before, request.process_nonce(), ServersHeardFrom(),
+                                             running_.Now());
   }
-  if (request.data_damaged() && before != nullptr && before->role == SERVER_ROLE && !repeated &&
-      !pristine()) {
-    const absl::Status status = director_.CheckReturnsWithoutData(
-        *before, request.process_nonce(), ServersHeardFrom(), running_.Now());
-    if (!status.ok()) return rpc.Answer(status);
-  }
-  const absl::StatusOr<Membership::Registration> registration =
-      membership_.Register(request, running_.Now());
-  if (!registration.ok()) return rpc.Answer(registration.status());
-  const Node& node = *registration->node;
+  return absl::OkStatus();
+}
 
+RegisterResponse Coordinator::ResponseTo(const RegisterRequest& request, const Node& node,
+                                         bool is_new) const {
   RegisterResponse response;
   response.set_node(node.name);
   response.set_incarnation(node.incarnation);
@@ -100,8 +92,20 @@ Ticket Coordinator::Register(const RegisterRequest& request, Done<RegisterRespon
   response.set_stall_timeout_ms(static_cast<uint32_t>(
       std::clamp<int64_t>(patience.count(), 0, std::numeric_limits<uint32_t>::max())));
   if (node.role == CLIENT_ROLE) response.set_client(node.number);
-  AddTickets(request, node, registration->is_new, response);
-  rpc.Answer(response);
+  AddTickets(request, node, is_new, response);
+  return response;
+}
+
+Ticket Coordinator::Register(const RegisterRequest& request, Done<RegisterResponse> done) {
+  Rpc<RegisterResponse> rpc(*this, std::move(done));
+  if (rpc.refused()) return 0;
+  if (absl::Status status = CheckRegister(request); !status.ok())
+    return rpc.Answer(std::move(status));
+  const absl::StatusOr<Membership::Registration> registration =
+      membership_.Register(request, running_.Now());
+  if (!registration.ok()) return rpc.Answer(registration.status());
+  const Node& node = *registration->node;
+  rpc.Answer(ResponseTo(request, node, registration->is_new));
   if (!registration->is_new) return 0;
 
   gate_.OnChange();
