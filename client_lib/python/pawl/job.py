@@ -49,6 +49,19 @@ def _bar(steps: int) -> Any:
     return tqdm(total=steps if steps < _ENDLESS else None, unit="step")
 
 
+def _follow_schedulers(schedulers: Sequence[Any]) -> None:
+    """Lets the optimizers of pawl.torch step their schedulers."""
+    for scheduler in schedulers:
+        if not hasattr(getattr(scheduler, "optimizer", None), "follow"):
+            raise errors.InvalidArgumentError(
+                "schedulers: a %s is not for pawl.torch.Optimizer; step it yourself"
+                % type(scheduler).__name__
+            )
+        scheduler.optimizer.follow(
+            [other for other in schedulers if other.optimizer is scheduler.optimizer]
+        )
+
+
 def set_current(job: "Job") -> None:
     """Sets the job that current() returns."""
     global _current
@@ -205,37 +218,34 @@ class Job:
             once per step; rank 0 sends what changes to the servers.
           progress: draw a bar of the steps on stderr. Needs the package tqdm.
         """
-        begin_at = max((part.steps_before_data for part in self._parts), default=0)
-        for scheduler in schedulers:
-            if not hasattr(getattr(scheduler, "optimizer", None), "follow"):
-                raise errors.InvalidArgumentError(
-                    "schedulers: a %s is not for pawl.torch.Optimizer; step it yourself"
-                    % type(scheduler).__name__
-                )
-            scheduler.optimizer.follow(
-                [other for other in schedulers if other.optimizer is scheduler.optimizer]
-            )
+        _follow_schedulers(schedulers)
+        self._open(data)
+        batches = self._batches(prefetch)
+        try:
+            yield from self._with_bar(batches) if progress else batches
+        finally:
+            self._watchdog.pause()
+
+    def _open(self, data: Any) -> None:
+        """Begins to read the data."""
         if self._source is not None:
             raise errors.FailedPreconditionError(
                 "a job has one loop over steps(): give all epochs to its data, such as "
                 "pawl.data.Sampler(epochs=...)"
             )
-        source = data_module.source_of(data, self.mode)
-        self._source, self.begin_at = source, begin_at
-        self._hosted.read(source, begin_at)
-        self._end = begin_at + source.step_count()
+        self._source = data_module.source_of(data, self.mode)
+        self.begin_at = max((part.steps_before_data for part in self._parts), default=0)
+        self._hosted.read(self._source, self.begin_at)
+        self._end = self.begin_at + self._source.step_count()
         self._states = kept_module.StateTable(self.client, self.mode)
-        bar = _bar(source.step_count()) if progress else None
-        try:
-            for batch in self._batches(prefetch):
+
+    def _with_bar(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """The batches, with a bar of the steps."""
+        with contextlib.closing(_bar(self._end - self.begin_at)) as bar:
+            for batch in batches:
                 yield batch
-                if bar is not None:
-                    # The bar follows the rank that is ahead.
-                    bar.update(max(0, self._step + 1 - begin_at - bar.n))
-        finally:
-            self._watchdog.pause()
-            if bar is not None:
-                bar.close()
+                # The bar follows the rank that is ahead.
+                bar.update(max(0, self._step + 1 - self.begin_at - bar.n))
 
     def _batches(self, prefetch: Optional[Callable[[Any], Any]]) -> Iterator[Any]:
         source, begin_at, end = self._source, self.begin_at, self._end
@@ -257,9 +267,7 @@ class Job:
                 self._position = (rank.number, rank.step)
                 self._load_state(rank, initial)
                 if rank.step < begin_at:
-                    self._computing = True
-                    for part in self._parts:
-                        part.begin(self, rank)
+                    self._begin(rank)
                     if not self._step_ended:
                         self.end_step([])
                     continue
@@ -270,9 +278,7 @@ class Job:
                 if self.mode == "SYNC":
                     self.gradient_weight = mine * self.ranks / all_samples
                 self._has_all = all_samples >= self.ranks
-                self._computing = True
-                for part in self._parts:
-                    part.begin(self, rank)
+                self._begin(rank)
                 if mine == 0:
                     # An epoch's last step may have fewer samples than ranks.
                     self.end_step([])
@@ -295,6 +301,12 @@ class Job:
             finally:
                 self._rank = self._unsent = None
                 self._computing = False
+
+    def _begin(self, rank: Rank) -> None:
+        """Begins to compute the rank's step."""
+        self._computing = True
+        for part in self._parts:
+            part.begin(self, rank)
 
     def part_of(self, length: int) -> slice:
         """The rank's share of something that all ranks divide, such as samples to evaluate on."""
