@@ -38,7 +38,7 @@ import pawl
 from pawl import errors, initial_values, safetensors
 from pawl.client import Client
 from pawl.torch import embedding, pooling
-from pawl.torch.lookup import LookupModule
+from pawl.torch.lookup import LookupModule, TableHandle
 from pawl.torch.optimizer import all_parameters, lookup_modules, table_name
 from pawl.torch.state import client_of, sorted_rows, state_dict, wait_for_version
 
@@ -310,6 +310,15 @@ def _describe(path: str, module: LookupModule) -> dict[str, Any]:
     return {"path": path, "type": kind, "tables": names, **described}
 
 
+def _described(model: torch.nn.Module) -> dict[str, dict[str, Any]]:
+    """The descriptions of the model's modules of pawl.torch, by path."""
+    return {
+        path: _describe(path, module)
+        for path, module in model.named_modules()
+        if isinstance(module, LookupModule)
+    }
+
+
 def _build(described: Mapping[str, Any], tables: Mapping[str, _Table]) -> torch.nn.Module:
     """The ordinary module that a description stands for."""
     own = [tables[name] for name in described["tables"]]
@@ -374,10 +383,7 @@ def export(
         is not SYNC or this process is not its worker. A checkpoint is consistent there: `pawlctl
         checkpoint` and `pawlctl export`.
     """
-    modules = {
-        path: module for path, module in model.named_modules() if isinstance(module, LookupModule)
-    }
-    described = [_describe(path, module) for path, module in modules.items()]
+    described = list(_described(model).values())
     handles = [handle for module in lookup_modules(model) for handle in module.handles]
     if os.path.lexists(folder):
         raise FileExistsError("%s exists; name another folder, or delete it" % folder)
@@ -388,24 +394,7 @@ def export(
     try:
         files = _file_names([handle.name for handle in handles])
         job = client.job
-        tables = []
-        for handle in handles:
-            table = handle.table(client)
-            keys, rows = sorted_rows(table)
-            safetensors.write(
-                os.path.join(partial, files[handle.name]),
-                {"keys": keys, "rows": rows},
-                {"table": handle.name},
-            )
-            tables.append(
-                {
-                    "name": handle.name,
-                    "file": files[handle.name],
-                    "rows": len(keys),
-                    "dim": handle.dim,
-                    "initializer": table.spec.get("initializer", {}),
-                }
-            )
+        tables = [_write_table(partial, files[h.name], h, client) for h in handles]
         state = state_dict(model, client)
         safetensors.write(
             os.path.join(partial, _DENSE_FILE),
@@ -426,16 +415,35 @@ def export(
             raise errors.FailedPreconditionError(
                 "the job was trained while its model was read: export it again"
             )
-        with open(os.path.join(partial, _MODEL_FILE), "w", encoding="utf-8") as file:
-            json.dump(content, file, indent=2)
-            file.flush()
-            os.fsync(file.fileno())
+        _write_json(os.path.join(partial, _MODEL_FILE), content)
         _sync_folder(partial)
         os.rename(partial, folder)
         _sync_folder(os.path.dirname(os.path.abspath(folder)))
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
+
+
+def _write_table(folder: str, file: str, handle: TableHandle, client: Client) -> dict[str, Any]:
+    """Writes the rows of a table, and returns the table's entry in the model's file."""
+    table = handle.table(client)
+    keys, rows = sorted_rows(table)
+    path = os.path.join(folder, file)
+    safetensors.write(path, {"keys": keys, "rows": rows}, {"table": handle.name})
+    return {
+        "name": handle.name,
+        "file": file,
+        "rows": len(keys),
+        "dim": handle.dim,
+        "initializer": table.spec.get("initializer", {}),
+    }
+
+
+def _write_json(path: str, content: Mapping[str, Any]) -> None:
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(content, file, indent=2)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _require_one_version(client: Client) -> str:
@@ -549,20 +557,11 @@ def _read_checkpoint(
         first = firsts.setdefault(id(parameter), name)
         values = array(find(table_name(first), "parameter %r" % name), "values")
         state[name] = torch.from_numpy(np.array(values)).view(parameter.shape)
-    described = [
-        _describe(path, module)
-        for path, module in model.named_modules()
-        if isinstance(module, LookupModule)
-    ]
-    return described, tables, state
+    return list(_described(model).values()), tables, state
 
 
 def _check_modules(model: torch.nn.Module, described: list[Mapping[str, Any]]) -> None:
-    found = {
-        path: _describe(path, module)
-        for path, module in model.named_modules()
-        if isinstance(module, LookupModule)
-    }
+    found = _described(model)
     for entry in described:
         own = found.pop(entry["path"], None)
         if own != dict(entry):
