@@ -24,6 +24,7 @@
 #include "scheduler/job/coordinator.h"
 #include "scheduler/rpc/grpc_server_caller.h"
 #include "scheduler/status/digest.h"
+#include "scheduler/testing/coordinator_fixture.h"
 
 namespace pawl {
 namespace {
@@ -177,11 +178,8 @@ class ServiceTest : public testing::Test {
     request.set_newest_protocol(kNewestProtocol);
     const auto response = Call(&Scheduler::Stub::Register, request);
     EXPECT_TRUE(response.ok()) << response.status();
-    HeartbeatRequest beat;
-    beat.set_node(response->node());
-    beat.set_incarnation(response->incarnation());
     MutexLock lock(mu_);
-    beats_.push_back(beat);
+    beats_.push_back(From<HeartbeatRequest>(*response));
     return *response;
   }
 
@@ -192,31 +190,6 @@ class ServiceTest : public testing::Test {
       beats_.erase(it);
       return;
     }
-  }
-
-  template <typename Request>
-  static Request From(const RegisterResponse& node) {
-    Request request;
-    request.set_node(node.node());
-    request.set_incarnation(node.incarnation());
-    return request;
-  }
-
-  static ReportEvaluationRequest Evaluation(const RegisterResponse& node, uint32_t rank,
-                                            uint64_t evaluation, bool good) {
-    auto request = From<ReportEvaluationRequest>(node);
-    request.set_evaluation(evaluation);
-    request.set_step(10 * evaluation);
-    request.set_rank(rank);
-    request.set_parts(1);
-    const float scores[2] = {0.25f, 0.75f};
-    request.set_scores(std::string(reinterpret_cast<const char*>(scores), sizeof(scores)));
-    request.add_positives(good ? 0 : 1);
-    request.add_positives(good ? 1 : 0);
-    request.add_negatives(good ? 1 : 0);
-    request.add_negatives(good ? 0 : 1);
-    request.set_samples(2);
-    return request;
   }
 
   // Polls until the job is in `state`; every poll is a round trip, so this does not spin.
@@ -288,9 +261,9 @@ TEST_F(ServiceTest, JobFromRegistrationToDigest) {
   for (const bool good : {true, false}) {
     const uint64_t evaluation = good ? 1 : 2;
     auto first =
-        Begin(&Scheduler::Stub::ReportEvaluation, Evaluation(workers[0], 0, evaluation, good));
+        Begin(&Scheduler::Stub::ReportEvaluation, EvaluationOf(workers[0], 0, evaluation, good));
     const auto second =
-        Call(&Scheduler::Stub::ReportEvaluation, Evaluation(workers[1], 1, evaluation, good));
+        Call(&Scheduler::Stub::ReportEvaluation, EvaluationOf(workers[1], 1, evaluation, good));
     ASSERT_TRUE(second.ok()) << second.status();
     EXPECT_EQ(second->result().auc(), good ? 1.0 : 0.0);
     EXPECT_EQ(second->stop(), !good);

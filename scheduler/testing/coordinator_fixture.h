@@ -74,6 +74,26 @@ Request From(const RegisterResponse& node) {
   return request;
 }
 
+// One sample of each label; with `good`, the positive one has the higher score.
+inline ReportEvaluationRequest EvaluationOf(const RegisterResponse& node, uint32_t rank,
+                                            uint64_t evaluation, bool good) {
+  auto request = From<ReportEvaluationRequest>(node);
+  request.set_evaluation(evaluation);
+  request.set_step(10 * evaluation);
+  request.set_rank(rank);
+  request.set_parts(1);
+  const float scores[2] = {0.25f, 0.75f};
+  request.set_scores(std::string(reinterpret_cast<const char*>(scores), sizeof(scores)));
+  request.add_positives(good ? 0 : 1);
+  request.add_positives(good ? 1 : 0);
+  request.add_negatives(good ? 1 : 0);
+  request.add_negatives(good ? 0 : 1);
+  request.set_samples(2);
+  request.set_correct(1);
+  request.set_logloss_sum(1.5);
+  return request;
+}
+
 // A node as the scheduler sees it.
 struct FakeNode {
   RegisterResponse registration;
@@ -446,24 +466,9 @@ class CoordinatorFixture : public testing::Test {
     return Call(&Coordinator::Barrier, request);
   }
 
-  // One sample of each label; with `good`, the positive one has the higher score.
   Answer<ReportEvaluationResponse> Report(const RegisterResponse& node, uint32_t rank,
                                           uint64_t evaluation, bool good) {
-    auto request = From<ReportEvaluationRequest>(node);
-    request.set_evaluation(evaluation);
-    request.set_step(10 * evaluation);
-    request.set_rank(rank);
-    request.set_parts(1);
-    const float scores[2] = {0.25f, 0.75f};
-    request.set_scores(std::string(reinterpret_cast<const char*>(scores), sizeof(scores)));
-    request.add_positives(good ? 0 : 1);
-    request.add_positives(good ? 1 : 0);
-    request.add_negatives(good ? 1 : 0);
-    request.add_negatives(good ? 0 : 1);
-    request.set_samples(2);
-    request.set_correct(1);
-    request.set_logloss_sum(1.5);
-    return Call(&Coordinator::ReportEvaluation, request);
+    return Call(&Coordinator::ReportEvaluation, EvaluationOf(node, rank, evaluation, good));
   }
 
   absl::Status Finish(const RegisterResponse& node, uint64_t samples = 100,
