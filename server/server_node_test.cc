@@ -209,6 +209,18 @@ class ServerNodeTest : public testing::Test {
     peers.Shutdown();
     return ended;
   }
+  // Runs an incarnation that ends well, and returns its last round.
+  int LastRound(FakeScheduler& scheduler,
+                const std::function<void(int round, ServerNode& node)>& each) {
+    int last = -1;
+    const absl::Status ended =
+        RunIncarnation(scheduler, /*discard_other_job=*/false, [&](int round, ServerNode& node) {
+          last = round;
+          each(round, node);
+        });
+    EXPECT_TRUE(ended.ok()) << ended;
+    return last;
+  }
   NodeIdentity Identity() {
     return ReadNodeFile(env_, "/data", kServerDaemon).value_or(NodeIdentity());
   }
@@ -288,20 +300,16 @@ TEST_F(ServerNodeTest, JobWithoutLogLeavesNothingToKeep) {
 // A draining server that is declared dead may hold the only copies.
 TEST_F(ServerNodeTest, DrainingServerDeclaredDeadRegistersAgainAndHandsOver) {
   FakeScheduler scheduler(clock_, "flights", 77);
-  int last = -1;
-  const absl::Status ended =
-      RunIncarnation(scheduler, /*discard_other_job=*/false, [&](int round, ServerNode& node) {
-        last = round;
-        if (round == 2) scheduler.GiveAllTo("server-0");
-        if (round == 3) node.Drain();
-        if (round == 12) scheduler.DisownOnce();
-        if (round == 16) {
-          EXPECT_EQ(scheduler.members(), 2);
-          scheduler.GiveAllTo("server-0");
-        }
-        if (round == 18) scheduler.GiveAllTo("server-1");
-      });
-  EXPECT_TRUE(ended.ok()) << ended;
+  const int last = LastRound(scheduler, [&](int round, ServerNode& node) {
+    if (round == 2) scheduler.GiveAllTo("server-0");
+    if (round == 3) node.Drain();
+    if (round == 12) scheduler.DisownOnce();
+    if (round == 16) {
+      EXPECT_EQ(scheduler.members(), 2);
+      scheduler.GiveAllTo("server-0");
+    }
+    if (round == 18) scheduler.GiveAllTo("server-1");
+  });
   EXPECT_EQ(last, 18) << "it ends exactly when it has no replicas left";
 }
 
@@ -309,50 +317,38 @@ TEST_F(ServerNodeTest, DrainingServerDeclaredDeadRegistersAgainAndHandsOver) {
 TEST_F(ServerNodeTest, DrainingServerThatRegistersAgainWaitsForItsPeers) {
   for (const bool peers_return : {true, false}) {
     FakeScheduler scheduler(clock_, "flights", 77);
-    int last = -1;
-    const absl::Status ended =
-        RunIncarnation(scheduler, /*discard_other_job=*/false, [&](int round, ServerNode& node) {
-          last = round;
-          if (round == 2) scheduler.GiveAllTo("server-0");
-          if (round == 3) node.Drain();
-          if (round == 4) scheduler.DisownOnce();
-          if (round == 6) scheduler.GiveAllTo("server-0", /*alone=*/true);
-          if (round == 15 && peers_return) scheduler.GiveAllTo("server-1");
-          if (round == 17) scheduler.Advance(std::chrono::seconds(3));
-        });
-    EXPECT_TRUE(ended.ok()) << ended;
+    const int last = LastRound(scheduler, [&](int round, ServerNode& node) {
+      if (round == 2) scheduler.GiveAllTo("server-0");
+      if (round == 3) node.Drain();
+      if (round == 4) scheduler.DisownOnce();
+      if (round == 6) scheduler.GiveAllTo("server-0", /*alone=*/true);
+      if (round == 15 && peers_return) scheduler.GiveAllTo("server-1");
+      if (round == 17) scheduler.Advance(std::chrono::seconds(3));
+    });
     EXPECT_EQ(last, peers_return ? 15 : 17);
   }
 }
 
 TEST_F(ServerNodeTest, DrainingServerAloneInItsJobEndsAtOnce) {
   FakeScheduler scheduler(clock_, "flights", 77);
-  int last = -1;
-  const absl::Status ended =
-      RunIncarnation(scheduler, /*discard_other_job=*/false, [&](int round, ServerNode& node) {
-        last = round;
-        if (round == 2) scheduler.GiveAllTo("server-0", /*alone=*/true);
-        if (round == 5) node.Drain();
-      });
-  EXPECT_TRUE(ended.ok()) << ended;
+  const int last = LastRound(scheduler, [&](int round, ServerNode& node) {
+    if (round == 2) scheduler.GiveAllTo("server-0", /*alone=*/true);
+    if (round == 5) node.Drain();
+  });
   EXPECT_EQ(last, 5);
 }
 
 TEST_F(ServerNodeTest, DrainingServerThatCannotRegisterAgainEndsInTime) {
   FakeScheduler scheduler(clock_, "flights", 77);
-  int last = -1;
-  const absl::Status ended =
-      RunIncarnation(scheduler, /*discard_other_job=*/false, [&](int round, ServerNode& node) {
-        last = round;
-        if (round == 2) scheduler.GiveAllTo("server-0");
-        if (round == 3) node.Drain();
-        if (round == 12) {
-          scheduler.DisownOnce();
-          scheduler.IgnoreRegistrations();
-        }
-        if (round == 16) scheduler.Advance(ServerNodeOptions().drain_timeout);
-      });
-  EXPECT_TRUE(ended.ok()) << ended;
+  const int last = LastRound(scheduler, [&](int round, ServerNode& node) {
+    if (round == 2) scheduler.GiveAllTo("server-0");
+    if (round == 3) node.Drain();
+    if (round == 12) {
+      scheduler.DisownOnce();
+      scheduler.IgnoreRegistrations();
+    }
+    if (round == 16) scheduler.Advance(ServerNodeOptions().drain_timeout);
+  });
   EXPECT_EQ(last, 16);
 }
 
