@@ -44,6 +44,35 @@ class ClusterTest : public testing::Test {
   std::vector<std::unique_ptr<ProcessCluster>> clusters_;
 };
 
+// A scheduler and a server with TLS, whose job callers must not disturb.
+class TlsClusterTest : public ClusterTest {
+ protected:
+  // See ProcessClusterOptions::token_key.
+  void Start(const std::string& token_key = "") {
+    ProcessClusterOptions options;
+    options.job = "name: 'test' seed: 3 partitions: 4 consistency { mode: ASYNC }";
+    options.tls = true;
+    options.token_key = token_key;
+    cluster_ = StartCluster(options);
+    ASSERT_NE(cluster_, nullptr);
+    const auto server = cluster_->AddressOf("server-0");
+    ASSERT_TRUE(server.ok()) << server.status();
+    addresses_ = {cluster_->scheduler_address(), *server};
+  }
+
+  void ExpectJobIsUndisturbed() {
+    const auto status = cluster_->GetStatus();
+    ASSERT_TRUE(status.ok()) << status.status();
+    EXPECT_FALSE(status->state() == STOPPED || status->state() == FAILED);
+    EXPECT_FALSE(cluster_->node("scheduler").HasEnded());
+    EXPECT_FALSE(cluster_->node("server-0").HasEnded());
+  }
+
+  ProcessCluster* cluster_ = nullptr;
+  // The scheduler and the server.
+  std::vector<std::string> addresses_;
+};
+
 // Trains on generated data.
 class TrainingTest : public ClusterTest {
  protected:

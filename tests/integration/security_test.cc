@@ -30,18 +30,9 @@ namespace {
 
 constexpr std::chrono::seconds kTimeout{20};
 
-class SecurityTest : public ClusterTest {
+class SecurityTest : public TlsClusterTest {
  protected:
-  void SetUp() override {
-    ProcessClusterOptions options;
-    options.job = "name: 'test' seed: 3 partitions: 4 consistency { mode: ASYNC }";
-    options.tls = true;
-    cluster_ = StartCluster(options);
-    ASSERT_NE(cluster_, nullptr);
-    const auto server = cluster_->AddressOf("server-0");
-    ASSERT_TRUE(server.ok()) << server.status();
-    addresses_ = {cluster_->scheduler_address(), *server};
-  }
+  void SetUp() override { Start(); }
 
   // Calls every rpc of both daemons, and expects the code of each.
   void ExpectRefused(const std::shared_ptr<grpc::ChannelCredentials>& credentials,
@@ -54,16 +45,6 @@ class SecurityTest : public ClusterTest {
       }
     }
   }
-  void ExpectJobIsUndisturbed() {
-    const auto status = cluster_->GetStatus();
-    ASSERT_TRUE(status.ok()) << status.status();
-    EXPECT_FALSE(status->state() == STOPPED || status->state() == FAILED);
-    EXPECT_FALSE(cluster_->node("scheduler").HasEnded());
-    EXPECT_FALSE(cluster_->node("server-0").HasEnded());
-  }
-
-  ProcessCluster* cluster_ = nullptr;
-  std::vector<std::string> addresses_;
 };
 
 TEST_F(SecurityTest, StrangersReachNoRpc) {

@@ -31,18 +31,11 @@ namespace tls = grpc::experimental;
 
 constexpr std::chrono::seconds kTimeout{20};
 
-class TokenTest : public ClusterTest {
+class TokenTest : public TlsClusterTest {
  protected:
   void SetUp() override {
-    ProcessClusterOptions options;
-    options.job = "name: 'test' seed: 3 partitions: 4 consistency { mode: ASYNC }";
-    options.tls = true;
-    options.token_key = "team";
-    cluster_ = StartCluster(options);
-    ASSERT_NE(cluster_, nullptr);
-    const auto server = cluster_->AddressOf("server-0");
-    ASSERT_TRUE(server.ok()) << server.status();
-    addresses_ = {cluster_->scheduler_address(), *server};
+    Start("team");
+    ASSERT_FALSE(addresses_.empty());
     std::ifstream file(absl::StrCat(cluster_->tls_dir("operator"), "/tokens/team.key.pem"));
     key_.private_pem = std::string(std::istreambuf_iterator<char>(file), {});
   }
@@ -82,16 +75,7 @@ class TokenTest : public ClusterTest {
       }
     }
   }
-  void ExpectJobIsUndisturbed() {
-    const auto status = cluster_->GetStatus();
-    ASSERT_TRUE(status.ok()) << status.status();
-    EXPECT_FALSE(status->state() == STOPPED || status->state() == FAILED);
-    EXPECT_FALSE(cluster_->node("scheduler").HasEnded());
-    EXPECT_FALSE(cluster_->node("server-0").HasEnded());
-  }
 
-  ProcessCluster* cluster_ = nullptr;
-  std::vector<std::string> addresses_;
   TokenKeyPair key_;
 };
 
