@@ -11,12 +11,10 @@ import os
 import random
 import shutil
 import sys
-import tempfile
 import unittest
 
-from testing.program import run
+from testing.program import TrainingTest
 
-PAWLCTL = ""
 # What an evaluation of the same parameters need not share.
 OF_THE_RUN = ("evaluation", "time", "train_s", "trained_samples")
 
@@ -25,16 +23,11 @@ def scores_of(evaluation):
     return {name: value for name, value in evaluation.items() if name not in OF_THE_RUN}
 
 
-class EvaluateTest(unittest.TestCase):
+class EvaluateTest(TrainingTest):
     def setUp(self):
-        self.folder = tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR"))
-        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
-        self.environment = dict(os.environ, TMPDIR=self.path("tmp"))
+        super().setUp()
+        self.environment["TMPDIR"] = self.path("tmp")
         os.mkdir(self.path("tmp"))
-        self.environment.pop("PAWL_BIN_DIR", None)
-        self.environment.pop("PAWL_SCHEDULER", None)
-        self.job = self.path("job.pbtxt")
-        self.checkpoints = self.path("checkpoints")
         generator = random.Random(7)
         # Some categories of the evaluation data are not in the training data.
         for name, lines, categories in (("train", 1000, 10), ("eval", 400, 13)):
@@ -53,13 +46,6 @@ class EvaluateTest(unittest.TestCase):
             )
         self.write_job("deepfm { dim: 4 hidden: [8] init_stddev: 0.5 }")
 
-    def path(self, name):
-        return os.path.join(self.folder, name)
-
-    def write(self, name, text):
-        with open(self.path(name), "w", encoding="utf-8") as file:
-            file.write(text)
-
     def write_job(self, model):
         self.write(
             "job.pbtxt",
@@ -69,24 +55,6 @@ model { %s } optimizer { adagrad { learning_rate: 0.1 } } evaluation { group_by:
 """
             % model,
         )
-
-    def pawlctl(self, *arguments):
-        return run(PAWLCTL, arguments, self.environment, self.folder)
-
-    def train(self, *more):
-        """Trains to the end and returns the metrics."""
-        code, text, err = self.pawlctl(
-            "run",
-            "--job=" + self.job,
-            "--servers=2",
-            "--workers=2",
-            "--out=" + self.path("out"),
-            "--set=checkpoint.dir=" + self.checkpoints,
-            *more
-        )
-        self.assertEqual((code, err), (0, ""), text)
-        with open(self.path("out/metrics.json"), encoding="utf-8") as file:
-            return json.load(file)
 
     def evaluate(self, *more, checkpoint=None):
         code, text, err = self.pawlctl(
@@ -211,5 +179,5 @@ model { %s } optimizer { adagrad { learning_rate: 0.1 } } evaluation { group_by:
 
 
 if __name__ == "__main__":
-    PAWLCTL = sys.argv.pop(1)
+    TrainingTest.PAWLCTL = sys.argv.pop(1)
     unittest.main()

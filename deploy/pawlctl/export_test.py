@@ -16,12 +16,10 @@ import random
 import shutil
 import struct
 import sys
-import tempfile
 import unittest
 
-from testing.program import run
+from testing.program import TrainingTest
 
-PAWLCTL = ""
 MASK = (1 << 64) - 1
 
 
@@ -208,43 +206,11 @@ def logloss(samples, score):
     return total / len(samples)
 
 
-class ExportTest(unittest.TestCase):
+class ExportTest(TrainingTest):
     def setUp(self):
-        self.folder = tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR"))
-        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
-        self.environment = dict(os.environ)
-        self.environment.pop("PAWL_BIN_DIR", None)
-        self.environment.pop("PAWL_SCHEDULER", None)
-        self.job = self.path("job.pbtxt")
-        self.checkpoints = self.path("checkpoints")
+        super().setUp()
         self.model = self.path("model")
         self.generator = random.Random(7)
-
-    def path(self, name):
-        return os.path.join(self.folder, name)
-
-    def write(self, name, text):
-        with open(self.path(name), "w", encoding="utf-8") as file:
-            file.write(text)
-
-    def pawlctl(self, *arguments):
-        return run(PAWLCTL, arguments, self.environment, self.folder)
-
-    def train(self, *more):
-        """Trains to the end and returns the metrics."""
-        code, text, err = self.pawlctl(
-            "run",
-            "--job=" + self.job,
-            "--servers=2",
-            "--workers=2",
-            "--out=" + self.path("out"),
-            "--set=checkpoint.dir=" + self.checkpoints,
-            *more
-        )
-        self.assertEqual((code, err), (0, ""), text)
-        self.assertIn("final checkpoint in " + self.checkpoints, text)
-        with open(self.path("out/metrics.json"), encoding="utf-8") as file:
-            return json.load(file)
 
     def export(self):
         code, text, err = self.pawlctl(
@@ -452,5 +418,5 @@ model { logistic_regression {} } optimizer { adagrad { learning_rate: 0.1 } }
 
 
 if __name__ == "__main__":
-    PAWLCTL = os.path.abspath(sys.argv.pop(1))
+    TrainingTest.PAWLCTL = os.path.abspath(sys.argv.pop(1))
     unittest.main()
