@@ -4,12 +4,7 @@
 //   pawl-worker --make_index --job=clicks.pbtxt
 //
 // Joins the job that the scheduler runs, reads the job's data, and trains the logical workers that
-// the scheduler assigns to it until the job ends.
-//
-// Exit codes:
-//   0  the job completed or was stopped, or this process was asked to end (SIGTERM, Ctrl-C)
-//   1  the job failed, or the scheduler cannot be reached
-//   2  wrong usage, or this worker cannot do the job because of its data, model or device
+// the scheduler assigns to it until the job ends. kUsage has the exit codes.
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -53,7 +48,7 @@ ABSL_FLAG(std::string, listen, "127.0.0.1:0",
 ABSL_FLAG(std::string, tls_dir, "", pawl::kTlsDirHelp);
 ABSL_FLAG(bool, insecure, false, pawl::kInsecureHelp);
 ABSL_FLAG(std::string, device, "cpu",
-          "the device that computes: cpu, or cuda:N for GPU number N, from 0");
+          "where to compute: cpu, or cuda:N (GPUs are numbered from 0)");
 ABSL_FLAG(bool, cuda_graphs, false,
           "on a GPU, record the steps of a model without categorical fields as CUDA graphs, which "
           "are launched as a whole. Faster for models so small that launching kernels one by one "
@@ -86,8 +81,8 @@ ABSL_FLAG(std::string, data_dir, "",
           "the ranks when the old one's lease has expired");
 ABSL_FLAG(
     uint64_t, max_data_bytes, 0,
-    "memory limit of the job's data, including the evaluation data; a job with more fails with "
-    "the file's name. Streamed data (data.window_samples) needs only its windows. Default: the "
+    "memory limit of the job's data, including the evaluation data; a job that needs more fails, "
+    "naming the file. Streamed data (data.window_samples) counts by its windows. Default: the "
     "machine's memory or, if it is less, the limit of this process's control group. Set it where "
     "this worker shares its machine");
 ABSL_FLAG(
@@ -114,11 +109,10 @@ ABSL_FLAG(
     "slow worker");
 ABSL_FLAG(
     std::string, straggler, "",
-    "for experiments: in each step each rank waits before it computes, as if its machine were "
-    "slow: constant:ms=20, exponential:mean_ms=5 or pareto:shape=1.5,scale_ms=5, each also with "
-    "max_ms=N (default: 10000) and with the ranks that wait, such as ranks=0+2+8-11 (default: "
-    "all). The delays are a function of the job's seed, the rank and the step, so runs can be "
-    "compared");
+    "for experiments: delays each rank in every step before it computes, as if its machine were "
+    "slow. One of constant:ms=20, exponential:mean_ms=5 and pareto:shape=1.5,scale_ms=5. Each "
+    "takes max_ms=N (default: 10000) and ranks=0+2+8-11 (default: all). The delays depend only on "
+    "the job's seed, the rank and the step, so runs can be compared");
 
 namespace pawl {
 namespace {
@@ -171,7 +165,11 @@ class SignalWatcher {
       const MonotonicTime now = Clock::Real().Now();
       if (now >= asked + kStepGrace)
         abandon_.Set(absl::CancelledError("the current steps take too long"));
-      if (now >= asked + kStepGrace + kEndGrace) std::_Exit(kExitDone);
+      if (now >= asked + kStepGrace + kEndGrace) {
+        spdlog::warn("the worker has not left {} s after the signal; ending without a goodbye",
+                     (kStepGrace + kEndGrace).count());
+        std::_Exit(kExitDone);
+      }
       signal_.Wait(kSignalInterval);
     }
   }
@@ -199,7 +197,7 @@ int Report(const WorkerOutcome& outcome) {
       spdlog::error("{}", why);
       return kExitFailed;
     case WorkerEnd::kUnable:
-      spdlog::error("this worker cannot do its part: {}", why);
+      spdlog::error("this worker cannot train the job: {}", why);
       return kExitUsage;
   }
   std::abort();
@@ -288,20 +286,19 @@ int Main(int argc, char** argv) {
   const absl::StatusOr<std::unique_ptr<Security>> security =
       Security::Open(options.security, RoleSet(PeerRole::kWorker));
   if (!security.ok()) return UsageError(security.status().message());
-  absl::Status is_allowed = (*security)->CheckAddresses("scheduler", options.scheduler);
-  is_allowed.Update((*security)->CheckAddresses("listen", absl::GetFlag(FLAGS_listen)));
-  if (!is_allowed.ok()) return UsageError(is_allowed.message());
+  absl::Status addresses = (*security)->CheckAddresses("scheduler", options.scheduler);
+  addresses.Update((*security)->CheckAddresses("listen", absl::GetFlag(FLAGS_listen)));
+  if (!addresses.ok()) return UsageError(addresses.message());
 
-  spdlog::info("this processor computes with the {} kernels",
-               GemmKernelName(options.matmul_kernel));
+  spdlog::info("CPU kernels: {}; OpenBLAS kernels: {}", GemmKernelName(options.matmul_kernel),
+               OpenBlasKernels());
   if (const std::string straggler = absl::GetFlag(FLAGS_straggler); !straggler.empty())
-    spdlog::warn("an experiment: this worker's steps are delayed (--straggler={})", straggler);
-  spdlog::info("OpenBLAS uses its {} kernels", OpenBlasKernels());
+    spdlog::warn("--straggler={}: delaying this worker's steps", straggler);
   EndSignal signal;
   absl::StatusOr<std::unique_ptr<HealthEndpoint>> health =
       HealthEndpoint::Listen(absl::GetFlag(FLAGS_listen), (*security)->Listening());
   if (!health.ok()) return UsageError(absl::StrCat("--listen: ", health.status().message()));
-  spdlog::info("health is at {}", (*health)->address());
+  spdlog::info("serving health checks on {}", (*health)->address());
   options.on_training = [&health] { (*health)->SetServing(true); };
   Interrupt leave;
   Interrupt abandon;

@@ -30,48 +30,48 @@ void CallScheduler(ClientCore& core, const char* method, Request request,
                               deadline, std::move(counted));
 }
 
-// The same once the steps of the ranks (empty: of all that this process hosts) have closed
-// everywhere: the scheduler acts on the parameters after them.
+// Like CallScheduler, but first waits until all steps of `ranks` (empty: of all ranks of this
+// process) have closed in every partition, because the scheduler uses the parameters after them.
 template <typename Response, typename T, typename Request, typename Convert>
 void CallSchedulerAfterSteps(ClientCore& core, absl::Span<const uint32_t> ranks, const char* method,
                              Request request, const CallOptions& options,
                              absl::AnyInvocable<void(T)> done, Convert convert) {
   const MonotonicTime deadline = core.Deadline(options);
-  // Counted from here on, so that the client waits for it.
-  auto both = std::make_shared<absl::AnyInvocable<void(T)>>(std::move(done));
-  Callback failed = core.Count([both](absl::Status status) {
-    if (!status.ok()) (*both)(T(std::move(status)));
+  // Counted before the wait, so that closing the client waits for this call too.
+  auto shared_done = std::make_shared<absl::AnyInvocable<void(T)>>(std::move(done));
+  Callback counted = core.Count([shared_done](absl::Status status) {
+    if (!status.ok()) (*shared_done)(T(std::move(status)));
   });
   core.step_closings().WhenClosed(
       ranks, deadline,
-      [core = core.shared_from_this(), method, request = std::move(request), deadline, both,
-       convert, failed = std::move(failed)](absl::Status status) mutable {
+      [core = core.shared_from_this(), method, request = std::move(request), deadline, shared_done,
+       convert, counted = std::move(counted)](absl::Status status) mutable {
         if (status.ok()) {
           CallScheduler<Response, T>(*core, method, std::move(request),
-                                     {.timeout = deadline - core->clock().Now()}, std::move(*both),
-                                     convert);
+                                     {.timeout = deadline - core->clock().Now()},
+                                     std::move(*shared_done), convert);
         }
-        failed(std::move(status));
+        counted(std::move(status));
       });
 }
 
 // Fills in this process's node and present incarnation.
 template <typename Request>
-void Sign(const ClientCore& core, Request& request) {
+void SetSender(const ClientCore& core, Request& request) {
   const NodeLink::Identity now = core.newest_identity();
   request.set_node(now.node);
   request.set_incarnation(now.incarnation);
 }
 
 // The answer unchanged.
-struct Whole {
+struct KeepResponse {
   template <typename Response>
   absl::StatusOr<Response> operator()(const Response& response) const {
     return response;
   }
 };
 
-struct Nothing {
+struct DropResponse {
   template <typename Response>
   absl::Status operator()(const Response&) const {
     return absl::OkStatus();
@@ -139,8 +139,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(ClientOptions options,
                                                    "; it must be CLIENT_ROLE or WORKER_ROLE"));
   }
   if (options.max_bytes_in_flight == 0) {
-    return absl::InvalidArgumentError(
-        "ClientOptions::max_bytes_in_flight is 0; nothing could be sent");
+    return absl::InvalidArgumentError("ClientOptions::max_bytes_in_flight must be at least 1");
   }
   if (link == nullptr) link = control;
   auto core = std::make_shared<ClientCore>(std::move(options), *transport, *control, *link);
@@ -206,14 +205,14 @@ std::future<absl::StatusOr<LogicalWorker*>> Client::TakeOver(const LogicalWorker
   return result;
 }
 
-void Client::CloseLogicalWorker(uint32_t rank) { core_->CloseLogicalWorker(rank); }
-
 std::future<absl::StatusOr<LogicalWorker*>> Client::TakeOver(uint32_t rank,
                                                              const CallOptions& options) {
   std::future<absl::StatusOr<LogicalWorker*>> result;
   TakeOver(rank, options, Fulfilling(result));
   return result;
 }
+
+void Client::CloseLogicalWorker(uint32_t rank) { core_->CloseLogicalWorker(rank); }
 
 void Client::CreateTable(const TableSpec& spec, const CallOptions& options,
                          absl::AnyInvocable<void(absl::StatusOr<Table>)> done) {
@@ -242,7 +241,7 @@ void Client::OpenTable(const std::string& name, const CallOptions& options,
           if (spec.name() == name) return Table(spec);
         }
         return absl::NotFoundError(
-            absl::StrCat("the job has no table `", name, "`; create it with CreateTable"));
+            absl::StrCat("the job has no table '", name, "'; create it with CreateTable"));
       });
 }
 
@@ -302,9 +301,9 @@ void Client::Barrier(const std::string& name, uint32_t parties, uint32_t party,
   request.set_name(name);
   request.set_parties(parties);
   request.set_party(party);
-  Sign(*core_, request);
+  SetSender(*core_, request);
   CallScheduler<BarrierResponse, absl::Status>(*core_, "Barrier", std::move(request), options,
-                                               std::move(done), Nothing());
+                                               std::move(done), DropResponse());
 }
 
 std::future<absl::Status> Client::Barrier(const std::string& name, uint32_t parties, uint32_t party,
@@ -322,15 +321,15 @@ std::future<absl::StatusOr<GetAssignmentResponse>> Client::Assignment(const Call
 
 void Client::Assignment(GetAssignmentRequest request, const CallOptions& options,
                         absl::AnyInvocable<void(absl::StatusOr<GetAssignmentResponse>)> done) {
-  Sign(*core_, request);
+  SetSender(*core_, request);
   CallScheduler<GetAssignmentResponse, absl::StatusOr<GetAssignmentResponse>>(
-      *core_, "GetAssignment", std::move(request), options, std::move(done), Whole());
+      *core_, "GetAssignment", std::move(request), options, std::move(done), KeepResponse());
 }
 
 void Client::GiveUpRanks(GiveUpRanksRequest request, const CallOptions& options, Callback done) {
-  Sign(*core_, request);
+  SetSender(*core_, request);
   CallScheduler<GiveUpRanksResponse, absl::Status>(*core_, "GiveUpRanks", std::move(request),
-                                                   options, std::move(done), Nothing());
+                                                   options, std::move(done), DropResponse());
 }
 
 std::future<absl::Status> Client::GiveUpRanks(GiveUpRanksRequest request,
@@ -343,35 +342,36 @@ std::future<absl::Status> Client::GiveUpRanks(GiveUpRanksRequest request,
 std::future<absl::StatusOr<JoinGroupResponse>> Client::JoinGroup(JoinGroupRequest request,
                                                                  const CallOptions& options) {
   std::future<absl::StatusOr<JoinGroupResponse>> result;
-  Sign(*core_, request);
+  SetSender(*core_, request);
   CallScheduler<JoinGroupResponse, absl::StatusOr<JoinGroupResponse>>(
-      *core_, "JoinGroup", std::move(request), options, Fulfilling(result), Whole());
+      *core_, "JoinGroup", std::move(request), options, Fulfilling(result), KeepResponse());
   return result;
 }
 
 std::future<absl::StatusOr<ExchangeInGroupResponse>> Client::ExchangeInGroup(
     ExchangeInGroupRequest request, const CallOptions& options) {
   std::future<absl::StatusOr<ExchangeInGroupResponse>> result;
-  Sign(*core_, request);
+  SetSender(*core_, request);
   CallScheduler<ExchangeInGroupResponse, absl::StatusOr<ExchangeInGroupResponse>>(
-      *core_, "ExchangeInGroup", std::move(request), options, Fulfilling(result), Whole());
+      *core_, "ExchangeInGroup", std::move(request), options, Fulfilling(result), KeepResponse());
   return result;
 }
 
 void Client::WatchGroup(WatchGroupRequest request, const CallOptions& options,
                         absl::AnyInvocable<void(absl::StatusOr<WatchGroupResponse>)> done) {
-  Sign(*core_, request);
+  SetSender(*core_, request);
   CallScheduler<WatchGroupResponse, absl::StatusOr<WatchGroupResponse>>(
-      *core_, "WatchGroup", std::move(request), options, std::move(done), Whole());
+      *core_, "WatchGroup", std::move(request), options, std::move(done), KeepResponse());
 }
 
 void Client::ReportEvaluation(
     ReportEvaluationRequest request, const CallOptions& options,
     absl::AnyInvocable<void(absl::StatusOr<ReportEvaluationResponse>)> done) {
-  Sign(*core_, request);
+  SetSender(*core_, request);
   const uint32_t ranks[] = {request.rank()};
   CallSchedulerAfterSteps<ReportEvaluationResponse, absl::StatusOr<ReportEvaluationResponse>>(
-      *core_, ranks, "ReportEvaluation", std::move(request), options, std::move(done), Whole());
+      *core_, ranks, "ReportEvaluation", std::move(request), options, std::move(done),
+      KeepResponse());
 }
 
 std::future<absl::StatusOr<ReportEvaluationResponse>> Client::ReportEvaluation(
@@ -384,9 +384,9 @@ std::future<absl::StatusOr<ReportEvaluationResponse>> Client::ReportEvaluation(
 void Client::FinishWork(const WorkerProgress& progress, const CallOptions& options,
                         absl::Span<const uint32_t> ranks, Callback done) {
   FinishWorkRequest request;
-  Sign(*core_, request);
+  SetSender(*core_, request);
   *request.mutable_progress() = progress;
-  // No heartbeat may follow.
+  // There may be no later heartbeat to carry them.
   core_->AddMetrics(*request.mutable_progress());
   request.mutable_logical_workers()->Assign(ranks.begin(), ranks.end());
   Callback acknowledging = [core = core_, reported = request.progress(),
@@ -394,14 +394,15 @@ void Client::FinishWork(const WorkerProgress& progress, const CallOptions& optio
     if (status.ok()) core->AcknowledgeMetrics(reported);
     done(std::move(status));
   };
-  // A failure ends the job, whatever is open.
+  // A failure ends the job: do not wait for open steps.
   if (!progress.failure().empty()) {
-    return CallScheduler<FinishWorkResponse, absl::Status>(
-        *core_, "FinishWork", std::move(request), options, std::move(acknowledging), Nothing());
+    return CallScheduler<FinishWorkResponse, absl::Status>(*core_, "FinishWork", std::move(request),
+                                                           options, std::move(acknowledging),
+                                                           DropResponse());
   }
-  CallSchedulerAfterSteps<FinishWorkResponse, absl::Status>(*core_, ranks, "FinishWork",
-                                                            std::move(request), options,
-                                                            std::move(acknowledging), Nothing());
+  CallSchedulerAfterSteps<FinishWorkResponse, absl::Status>(
+      *core_, ranks, "FinishWork", std::move(request), options, std::move(acknowledging),
+      DropResponse());
 }
 
 std::future<absl::Status> Client::FinishWork(const WorkerProgress& progress,
@@ -415,7 +416,7 @@ std::future<absl::Status> Client::FinishWork(const WorkerProgress& progress,
 void Client::GetStatus(const CallOptions& options,
                        absl::AnyInvocable<void(absl::StatusOr<GetStatusResponse>)> done) {
   CallScheduler<GetStatusResponse, absl::StatusOr<GetStatusResponse>>(
-      *core_, "GetStatus", GetStatusRequest(), options, std::move(done), Whole());
+      *core_, "GetStatus", GetStatusRequest(), options, std::move(done), KeepResponse());
 }
 
 std::future<absl::StatusOr<GetStatusResponse>> Client::GetStatus(const CallOptions& options) {

@@ -9,14 +9,16 @@ Usage: make_wheel.py --out=FILE.whl --version=VERSION --library=PATH... --progra
   --compiled_in  a Debian package whose headers are compiled in
   --file         copied unchanged into pawl/; executable if it starts with "#!"
 
-A wheel is for every Python 3 (py3-none): ctypes is all that binds it. The library shares a process
-with others, such as torch's, that may bring another protobuf or gRPC. The loader takes a library
-that is loaded already by its soname, so every carried library gets a soname of its own, with a
-digest of its content, as auditwheel does.
+The wheel works with every Python 3 (py3-none), because it is used through ctypes. The library
+shares a process with others, such as torch's, that may bring another protobuf or gRPC. If a library
+with the same soname is loaded already, the loader reuses it, so every carried library gets a soname
+of its own, with a digest of its content, as auditwheel does.
 
 The machine must provide glibc and, as for every manylinux wheel, libstdc++ and libgcc_s. TAG names
-the oldest that have all symbols; a wheel that needs a later one is not made. The same inputs give
-the same bytes. Exit codes: as for make_bundle."""
+the oldest versions allowed; if a file needs a newer one, no wheel is written. The same inputs give
+the same bytes.
+
+Exit codes: 0: done; 1: something is missing or does not fit; 2: wrong usage."""
 
 import argparse
 import base64
@@ -82,7 +84,7 @@ class Wheel:
         self.files = {}
         # By soname: the path on this machine, and the new soname.
         self.carried = {}
-        # Only for its licences.
+        # Relocates files, and collects licences.
         self.bundle = make_bundle.Bundle(scratch)
 
     def add(self, name, data, executable=False):
@@ -90,8 +92,8 @@ class Wheel:
             raise Misfit("two files have the path %s" % name)
         self.files[name] = (data, executable)
 
-    def find_libraries(self, path):
-        """Finds what the file needs, and names it."""
+    def collect_libraries(self, path):
+        """Adds the libraries that the file needs to `carried`, each with a new soname."""
         for name, where in make_bundle.libraries(path).items():
             if PROVIDED.match(name) or name in self.carried:
                 continue
@@ -102,8 +104,8 @@ class Wheel:
             package = make_bundle.owner(where)
             self.bundle.packages[package[0]] = package
 
-    def renamed(self, path, run_path, soname=None):
-        """The stripped file with the new names of what it needs."""
+    def prepared(self, path, run_path, soname=None):
+        """The stripped file with its dependencies renamed. Raises Misfit, see check_versions."""
         steps = []
         for need in make_bundle.needs(path):
             if need in self.carried:
@@ -116,7 +118,7 @@ class Wheel:
 
     def add_libraries(self):
         for where, soname in self.carried.values():
-            self.add("pawl/lib/" + soname, self.renamed(where, "$ORIGIN", soname))
+            self.add("pawl/lib/" + soname, self.prepared(where, "$ORIGIN", soname))
 
     def write(self, out, version):
         info = "%s-%s.dist-info/" % (NAME.replace("-", "_"), version)
@@ -171,12 +173,12 @@ def main(arguments):
         with tempfile.TemporaryDirectory() as scratch:
             wheel = Wheel(scratch)
             for path in options.library + options.program:
-                wheel.find_libraries(path)
+                wheel.collect_libraries(path)
             for path in options.library:
-                wheel.add("pawl/lib/" + os.path.basename(path), wheel.renamed(path, "$ORIGIN"))
+                wheel.add("pawl/lib/" + os.path.basename(path), wheel.prepared(path, "$ORIGIN"))
             for path in options.program:
                 name = "pawl/bin/" + os.path.basename(path)
-                wheel.add(name, wheel.renamed(path, "$ORIGIN/../lib"), True)
+                wheel.add(name, wheel.prepared(path, "$ORIGIN/../lib"), True)
             wheel.add_libraries()
             for path in options.package:
                 wheel.add("pawl/" + path.split("/pawl/", 1)[1], read(path))

@@ -99,7 +99,7 @@ void Replicator::SetFollowers(Replica& replica, const RoutingTable& routing, boo
         follower.stream->AskPosition(replica.index);
       }
     }
-    // A learner that counts continues to count: the scheduler may be about to make it a backup.
+    // A synchronous learner stays synchronous: the scheduler may be about to make it a backup.
     follower.counts = follower.counts || !is_learner;
     follower.is_learner = is_learner;
     needs_snapshot = needs_snapshot || follower.state == Follower::State::kNeedsSnapshot;
@@ -186,7 +186,7 @@ std::vector<SilentServer> Replicator::SilentServers(MonotonicDuration duration) 
       const std::optional<MonotonicTime> since = stream->FailingSince();
       return since.has_value() && now - *since >= duration;
     };
-    // A learner may count before it has left the catch-up stream.
+    // A learner may be synchronous before it has left the catch-up stream.
     const bool is_slow = std::any_of(peer.streams.begin(), peer.streams.end(),
                                      [&](const std::shared_ptr<ReplicationStream>& stream) {
                                        const std::optional<MonotonicTime> since =

@@ -106,7 +106,7 @@ absl::Status TableSchema::CheckAssignment(ElementType element_type, int32_t expo
   PAWL_RETURN_IF_ERROR(CheckSlots(assignment, keys));
   std::sort(keys.begin(), keys.end());
   if (const auto twice = std::adjacent_find(keys.begin(), keys.end()); twice != keys.end())
-    return Invalid(spec_, absl::StrCat("an assignment has the key ", *twice, " twice"));
+    return Invalid(spec_, absl::StrCat("the assignment has key ", *twice, " twice"));
   return absl::OkStatus();
 }
 
@@ -114,7 +114,7 @@ absl::Status TableSchema::CheckSlots(const Assignment& assignment,
                                      const std::vector<uint64_t>& keys) const {
   if (assignment.effect != Assignment::Slots::kGiven) {
     if (assignment.slots.empty()) return absl::OkStatus();
-    return Invalid(spec_, "an assignment that resets or keeps the slots has slots");
+    return Invalid(spec_, "slots are given, but only ASSIGN_WITH_SLOTS takes them");
   }
   size_t bytes = 0;
   for (const uint64_t key : keys) bytes += StateFloats(RowWidth(key)) * sizeof(float);

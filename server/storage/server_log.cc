@@ -94,7 +94,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Partition>>> ServerLog::Recover(
   absl::StatusOr<std::vector<std::unique_ptr<Partition>>> recovered = RecoverFiles(options);
   // A second time, because a read error can be transient.
   if (absl::IsDataLoss(recovered.status())) recovered = RecoverFiles(options);
-  if (absl::IsDataLoss(recovered.status())) return CheckCanSetAside(recovered.status());
+  if (absl::IsDataLoss(recovered.status())) return DamageError(recovered.status());
   PAWL_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<Partition>> partitions, std::move(recovered));
   for (const std::string& note : recovered_->notes) spdlog::warn("{}", note);
   spdlog::info("recovered {} partitions of {} in job {} from {} in {} ms", partitions.size(),
@@ -128,7 +128,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Partition>>> ServerLog::RecoverFiles(
   return sink.TakePartitions();
 }
 
-absl::Status ServerLog::CheckCanSetAside(absl::Status damage) const {
+absl::Status ServerLog::DamageError(absl::Status damage) const {
   const std::string aside = JoinPath(options_.data_folder, kDamagedFolder);
   const absl::Status listed = env_.List(aside).status();
   if (absl::IsNotFound(listed)) return damage;
@@ -228,7 +228,7 @@ absl::Status ServerLog::Start(Owner& owner, const PartitionOptions& partition_op
         std::make_unique<LogCompactor>(*log_, *snapshots_, options_.log_bytes,
                                        [this](uint32_t partition) { return Hold(partition); });
     stopping_ = false;
-    reports_end_ = false;
+    reporter_stopping_ = false;
   }
   recovered_.reset();
   reporter_ = std::thread([this] { RunReports(); });
@@ -257,10 +257,10 @@ absl::Status ServerLog::Start(Owner& owner, const PartitionOptions& partition_op
 }
 
 absl::Status ServerLog::AwaitSettled() {
-  const auto deadline = After(options_.disk_timeout);
+  const auto deadline = FromNow(options_.disk_timeout);
   MutexLock lock(mu_);
   while (!unsettled_.empty()) {
-    settled_.WaitUntil(mu_, After(kStartInterval));
+    progress_.WaitUntil(mu_, FromNow(kStartInterval));
     if (unsettled_.empty() || std::chrono::steady_clock::now() < deadline) continue;
     absl::Status status = log_->status();
     if (status.ok()) status = absl::UnavailableError("the disk does not answer");
@@ -287,13 +287,13 @@ void ServerLog::Stop() {
   {
     MutexLock lock(mu_);
     log = std::move(log_);
-    settled_.NotifyAll();
+    progress_.NotifyAll();
   }
   // Writes what is queued.
   log.reset();
   {
     MutexLock lock(mu_);
-    reports_end_ = true;
+    reporter_stopping_ = true;
     report_work_.NotifyAll();
   }
   if (reporter_.joinable()) reporter_.join();
@@ -325,10 +325,10 @@ uint64_t ServerLog::DurableIndex(uint32_t partition) const {
 }
 
 absl::Status ServerLog::AwaitDurable(uint32_t partition, uint64_t index) const {
-  const auto deadline = After(options_.disk_timeout);
+  const auto deadline = FromNow(options_.disk_timeout);
   MutexLock lock(mu_);
   while (DurableIndexLocked(partition) < index && log_ != nullptr &&
-         settled_.WaitUntil(mu_, deadline)) {
+         progress_.WaitUntil(mu_, deadline)) {
   }
   if (DurableIndexLocked(partition) >= index) return absl::OkStatus();
   return absl::UnavailableError(
@@ -414,7 +414,7 @@ void ServerLog::OnDurable(absl::Span<const DurableRecord> durable) {
     state.durable = entry.is_reset ? entry.index : std::max(state.durable, entry.index);
     to_report_.insert(entry.partition);
   }
-  settled_.NotifyAll();
+  progress_.NotifyAll();
   report_work_.NotifyAll();
   if (!reads_.empty()) read_work_.NotifyAll();
 }
@@ -425,11 +425,11 @@ void ServerLog::RunReports() {
     absl::btree_set<uint32_t> reports;
     {
       MutexLock lock(mu_);
-      if (!busy.empty() && !reports_end_) report_work_.WaitUntil(mu_, After(kBusyInterval));
+      if (!busy.empty() && !reporter_stopping_) report_work_.WaitUntil(mu_, FromNow(kBusyInterval));
       to_report_.insert(busy.begin(), busy.end());
-      while (to_report_.empty() && !reports_end_)
-        report_work_.WaitUntil(mu_, After(kReportInterval));
-      if (to_report_.empty() || (!busy.empty() && reports_end_)) return;
+      while (to_report_.empty() && !reporter_stopping_)
+        report_work_.WaitUntil(mu_, FromNow(kReportInterval));
+      if (to_report_.empty() || (!busy.empty() && reporter_stopping_)) return;
       reports.swap(to_report_);
     }
     busy.clear();

@@ -97,14 +97,7 @@ class ServerLog final : public DurableLog {
   absl::Status Initialize(NodeIdentity identity) override;
   absl::Status Start(Owner& owner, const PartitionOptions& options) override;
   void Stop() override;
-  // Whether the job writes a log at all.
-  bool Logs() const { return identity_.has_value() && identity_->job().durability() != MEMORY; }
-
-  // OK if changes of that many bytes can be accepted now; call it before a change is applied.
-  // RESOURCE_EXHAUSTED, with the reason, while the disk is full or fails or too much is queued.
   absl::Status CheckRoom(uint64_t bytes) const override;
-
-  // DurableLog.
   uint64_t DurableIndex(uint32_t partition) const override;
   absl::Status AwaitDurable(uint32_t partition, uint64_t index) const override;
   void Append(uint32_t partition, uint64_t index, uint64_t term, ByteView entry,
@@ -118,10 +111,12 @@ class ServerLog final : public DurableLog {
   void ReadEntries(uint32_t partition, uint64_t first, uint64_t last, size_t max_bytes,
                    EntriesRead done) override;
   void Drop(uint32_t partition) override;
+  ScrubFigures scrub_figures() const override;
 
+  // Whether the job writes a log at all.
+  bool Logs() const { return identity_.has_value() && identity_->job().durability() != MEMORY; }
   WriteAheadLogFigures figures() const;
   uint64_t compaction_rounds() const;
-  ScrubFigures scrub_figures() const override;
 
  private:
   // The state of a partition's log.
@@ -134,7 +129,7 @@ class ServerLog final : public DurableLog {
     // All resets that were ever queued.
     uint64_t resets = 0;
     // Set by ReadBack until a Truncate is queued or is no longer allowed. Until then the compactor
-    // leaves the partition alone, so that its files continue to reach back.
+    // leaves the partition alone, so that the entries that Truncate needs stay on disk.
     std::optional<std::chrono::steady_clock::time_point> retained_until;
   };
   // A call of ReadEntries.
@@ -150,18 +145,19 @@ class ServerLog final : public DurableLog {
   ServerLog(Env& env, ServerLogOptions options, std::unique_ptr<FolderLock> lock)
       : env_(env), options_(std::move(options)), lock_(std::move(lock)) {}
 
-  static std::chrono::steady_clock::time_point After(std::chrono::milliseconds interval) {
+  static std::chrono::steady_clock::time_point FromNow(std::chrono::milliseconds interval) {
     return std::chrono::steady_clock::now() + interval;
   }
   absl::Status CountStart();
   absl::StatusOr<std::vector<std::unique_ptr<Partition>>> RecoverFiles(
       const PartitionOptions& options);
-  // Returns `damage`, or INVALID_ARGUMENT if SetDamagedFilesAside has already set files aside.
-  absl::Status CheckCanSetAside(absl::Status damage) const;
+  // The error for `damage`: itself, or INVALID_ARGUMENT if SetDamagedFilesAside has already set
+  // files aside.
+  absl::Status DamageError(absl::Status damage) const;
   absl::Status DeleteFiles();
   void OnDurable(absl::Span<const DurableRecord> durable);
   void RunReports();
-  // Waits until what was recovered and is written again is durable. An error after disk_timeout.
+  // Waits until the rewritten records are durable. An error after disk_timeout.
   absl::Status AwaitSettled();
   // Records that the partition's log is reset to end at `index`.
   void NoteReset(uint32_t partition, uint64_t index) PAWL_REQUIRES(mu_);
@@ -200,23 +196,23 @@ class ServerLog final : public DurableLog {
   PartitionOptions partition_options_;
 
   mutable Mutex mu_;
-  // Something has become durable.
-  mutable CondVar settled_;
+  // Durability or compaction has advanced, or the log is closing.
+  mutable CondVar progress_;
   CondVar background_work_;
   bool stopping_ PAWL_GUARDED_BY(mu_) = false;
   std::unique_ptr<WriteAheadLog> log_ PAWL_GUARDED_BY(mu_);
   absl::flat_hash_map<uint32_t, PartitionState> states_ PAWL_GUARDED_BY(mu_);
-  // Up to where the records that were recovered and are written again go, by partition.
+  // By partition: the last index of the recovered records that are being rewritten.
   absl::btree_map<uint32_t, uint64_t> unsettled_ PAWL_GUARDED_BY(mu_);
   CondVar report_work_;
-  bool reports_end_ PAWL_GUARDED_BY(mu_) = false;
+  bool reporter_stopping_ PAWL_GUARDED_BY(mu_) = false;
   // Partitions whose durable index has risen since the last report.
   absl::btree_set<uint32_t> to_report_ PAWL_GUARDED_BY(mu_);
   // The partition whose snapshot the compactor is writing.
   std::optional<uint32_t> compacting_ PAWL_GUARDED_BY(mu_);
   std::deque<Read> reads_ PAWL_GUARDED_BY(mu_);
   CondVar read_work_;
-  uint64_t rounds_ PAWL_GUARDED_BY(mu_) = 0;
+  uint64_t compaction_rounds_ PAWL_GUARDED_BY(mu_) = 0;
   // The files that are damaged now, by path; nullopt: a segment of the log.
   absl::btree_map<std::string, std::optional<SnapshotStore::Snapshot>> damaged_
       PAWL_GUARDED_BY(mu_);

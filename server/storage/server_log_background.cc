@@ -13,7 +13,7 @@ WriteAheadLog& ServerLog::StartedLog() {
 
 void ServerLog::EndCompaction() {
   compacting_.reset();
-  settled_.NotifyAll();
+  progress_.NotifyAll();
 }
 
 std::optional<HeldSnapshot> ServerLog::Hold(uint32_t partition) {
@@ -97,22 +97,22 @@ void ServerLog::RunBackground() {
   while (true) {
     {
       MutexLock lock(mu_);
-      const auto next_look = After(options_.compaction_interval);
+      const auto next_look = FromNow(options_.compaction_interval);
       while (!stopping_ && background_work_.WaitUntil(mu_, next_look)) {
       }
       if (stopping_) return;
     }
-    if (std::chrono::steady_clock::now() >= next_repair) next_repair = After(RepairDamaged());
+    if (std::chrono::steady_clock::now() >= next_repair) next_repair = FromNow(RepairDamaged());
     const bool is_due = std::chrono::steady_clock::now() >= next_round && compactor_->IsDue();
     const absl::Status status = is_due ? compactor_->RunRound() : absl::OkStatus();
     if (!status.ok()) {
       spdlog::warn("the log in {} grows, because a snapshot cannot be written: {}",
                    options_.data_folder, status.ToString());
-      next_round = After(options_.compaction_retry_interval);
+      next_round = FromNow(options_.compaction_retry_interval);
     }
     MutexLock lock(mu_);
     EndCompaction();
-    rounds_ = compactor_->rounds();
+    compaction_rounds_ = compactor_->rounds();
   }
 }
 
@@ -123,7 +123,7 @@ WriteAheadLogFigures ServerLog::figures() const {
 
 uint64_t ServerLog::compaction_rounds() const {
   MutexLock lock(mu_);
-  return rounds_;
+  return compaction_rounds_;
 }
 
 }  // namespace pawl

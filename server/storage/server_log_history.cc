@@ -20,7 +20,7 @@ LogHistory ServerLog::History() const {
 }
 
 absl::StatusOr<std::unique_ptr<Partition>> ServerLog::ReadBack(uint32_t partition, uint64_t index) {
-  const auto deadline = After(options_.disk_timeout);
+  const auto deadline = FromNow(options_.disk_timeout);
   std::optional<LogHistory> history;
   {
     MutexLock lock(mu_);
@@ -30,7 +30,7 @@ absl::StatusOr<std::unique_ptr<Partition>> ServerLog::ReadBack(uint32_t partitio
       return state.resets_queued > 0 || state.durable < std::min(index, state.last) ||
              compacting_ == partition;
     };
-    while (log_ != nullptr && is_busy() && settled_.WaitUntil(mu_, deadline)) {
+    while (log_ != nullptr && is_busy() && progress_.WaitUntil(mu_, deadline)) {
     }
     PartitionState& state = states_[partition];
     absl::Status status;
@@ -51,7 +51,7 @@ absl::StatusOr<std::unique_ptr<Partition>> ServerLog::ReadBack(uint32_t partitio
   MutexLock lock(mu_);
   PartitionState& state = states_[partition];
   if (read.ok() && state.retained_until.has_value()) {
-    state.retained_until = After(options_.retained_after_read_back);
+    state.retained_until = FromNow(options_.retained_after_read_back);
   } else {
     state.retained_until.reset();
   }
@@ -80,7 +80,7 @@ void ServerLog::ReadEntries(uint32_t partition, uint64_t first, uint64_t last, s
       reads_.push_back({{partition, first, last, max_bytes},
                         std::move(done),
                         states_[partition].resets,
-                        After(options_.disk_timeout)});
+                        FromNow(options_.disk_timeout)});
       read_work_.NotifyAll();
       return;
     }
@@ -123,7 +123,7 @@ void ServerLog::RunReads() {
       while ((reads = TakeReads()).empty()) {
         if (stopping_) return;
         auto until =
-            After(segment.has_value() ? std::chrono::seconds(kSegmentRetained) : kReadInterval);
+            FromNow(segment.has_value() ? std::chrono::seconds(kSegmentRetained) : kReadInterval);
         for (const Read& read : reads_) until = std::min(until, read.deadline);
         if (!read_work_.WaitUntil(mu_, until)) segment.reset();
       }

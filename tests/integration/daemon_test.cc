@@ -302,7 +302,7 @@ void ExpectPromptEnd(const std::string& scheduler, const std::string& words) {
 TEST_F(DaemonTest, SigtermEndsAWorkerThatHasNotJoined) {
   const auto missing_scheduler = FreeAddress();
   ASSERT_TRUE(missing_scheduler.ok()) << missing_scheduler.status();
-  ExpectPromptEnd(*missing_scheduler, "health is at");
+  ExpectPromptEnd(*missing_scheduler, "serving health checks on");
 
   // A job without its servers publishes no routing.
   const std::string train = absl::StrCat(std::getenv("TEST_TMPDIR"), "/waiting.libsvm");
@@ -323,7 +323,7 @@ TEST_F(DaemonTest, SigtermEndsAWorkerThatHasNotJoined) {
                            folder + ".log"});
   ASSERT_TRUE(scheduler.ok()) << scheduler.status();
   ASSERT_TRUE(Eventually([&] { return HealthOf(*address) == 1; }));
-  ExpectPromptEnd(*address, "health is at");
+  ExpectPromptEnd(*address, "serving health checks on");
 }
 
 TEST_F(DaemonTest, DamagedFilesEndAServerWithExitCodeTwo) {

@@ -328,8 +328,7 @@ absl::StatusOr<nlohmann::ordered_json> Measure() {
   PAWL_RETURN_IF_ERROR(pusher.Fill());
   if (absl::GetFlag(FLAGS_idle)) return MeasurePhases(*cluster, pusher.throughput());
   pusher.Start();
-  const absl::StatusOr<nlohmann::ordered_json> figures =
-      MeasurePhases(*cluster, pusher.throughput());
+  absl::StatusOr<nlohmann::ordered_json> figures = MeasurePhases(*cluster, pusher.throughput());
   const absl::Status pushed = pusher.Stop();
   if (figures.ok() && !pushed.ok()) return pushed;
   return figures;

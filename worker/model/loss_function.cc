@@ -14,7 +14,8 @@ namespace {
 absl::StatusOr<Loss> ChooseLoss(const Model& spec, uint32_t label_count, uint32_t output_count) {
   if (label_count > 1 && output_count != label_count) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "data has ", label_count, " labels, but the model predicts one; use mmoe, or keep one"));
+        "the data has ", label_count, " label columns, but the model has ", output_count,
+        output_count == 1 ? " output" : " outputs", "; use mmoe, or keep one label column"));
   }
   const bool has_classes = output_count > label_count;
   switch (spec.loss()) {
@@ -53,12 +54,13 @@ absl::Status LossFunction::CheckLabels(const Batch& batch) const {
       case LOGISTIC:
         if (label == 0 || label == 1 || label == -1) continue;
         return absl::InvalidArgumentError(
-            absl::StrCat("label of sample ", s, ": must be 0 or -1, or 1, for LOGISTIC, is ", label,
+            absl::StrCat("label of sample ", s, ": must be 0, 1 or -1 for LOGISTIC, is ", label,
                          "; use label { greater_than } of a CSV column"));
       case SOFTMAX_CROSS_ENTROPY:
         if (label >= 0 && label < output_count_ && label == std::floor(label)) continue;
-        return absl::InvalidArgumentError(absl::StrCat(
-            "label of sample ", s, ": must be a class, 0 to ", output_count_ - 1, ", is ", label));
+        return absl::InvalidArgumentError(
+            absl::StrCat("label of sample ", s, ": must be a class, a whole number from 0 to ",
+                         output_count_ - 1, ", is ", label));
       default:
         if (std::isfinite(label)) continue;
         return absl::InvalidArgumentError(
@@ -72,19 +74,20 @@ absl::Status LossFunction::CheckLabels(const LabelSummary& labels,
                                        absl::string_view subject) const {
   const auto refuse = [&](absl::string_view wanted) {
     return absl::InvalidArgumentError(
-        absl::StrCat(subject, " go from ", labels.min, " to ", labels.max, "; ", wanted));
+        absl::StrCat(subject, " go from ", labels.min, " to ", labels.max,
+                     labels.integers ? "; " : " and are not all whole numbers; ", wanted));
   };
   switch (kind_) {
     case LOGISTIC:
       if (labels.integers && labels.min >= -1 && labels.max <= 1) return absl::OkStatus();
       return refuse(
           "logistic loss takes 1 for yes and 0 or -1 for no: set label { greater_than } of the CSV "
-          "column, or model.loss: "
-          "SQUARED");
+          "column, or model.loss: SQUARED");
     case SOFTMAX_CROSS_ENTROPY:
       if (labels.integers && labels.min >= 0 && labels.max < static_cast<float>(output_count_))
         return absl::OkStatus();
-      return refuse(absl::StrCat("model.mlp.classes says 0 to ", output_count_ - 1));
+      return refuse(
+          absl::StrCat("model.mlp.classes allows the whole numbers from 0 to ", output_count_ - 1));
     default:
       return absl::OkStatus();
   }
@@ -93,17 +96,16 @@ absl::Status LossFunction::CheckLabels(const LabelSummary& labels,
 void LossFunction::Enqueue(Stream& stream, Matrix outputs, const float* labels,
                            const float* weights, float gradient_scale, Matrix output_gradients,
                            double* loss_sum) const {
-  // One loss for each label.
-  const size_t losses = outputs.rows * label_count_;
+  const size_t loss_count = outputs.rows * label_count_;
   switch (kind_) {
     case SOFTMAX_CROSS_ENTROPY:
       return stream.SoftmaxLoss(outputs, labels, weights, gradient_scale, output_gradients,
                                 loss_sum);
     case SQUARED:
-      return stream.SquaredLoss(losses, outputs.data, labels, weights, gradient_scale,
+      return stream.SquaredLoss(loss_count, outputs.data, labels, weights, gradient_scale,
                                 output_gradients.data, loss_sum);
     default:
-      return stream.LogisticLoss(losses, outputs.data, labels, weights, gradient_scale,
+      return stream.LogisticLoss(loss_count, outputs.data, labels, weights, gradient_scale,
                                  output_gradients.data, loss_sum);
   }
 }

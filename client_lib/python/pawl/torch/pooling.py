@@ -1,8 +1,8 @@
 """Bags of rows, summed or averaged, as a function of autograd.
 
-Like torch.nn.functional.embedding_bag, with the same bits, for several features in one call and
-without a sort in its backward. For rows on the CPU; elsewhere, and where keys have weights, torch's
-own function is used.
+Like torch.nn.functional.embedding_bag, bit for bit, but for several features per call and without
+sorting in the backward pass. Only for float32 rows on the CPU and keys without weights
+(is_supported); callers use torch's own function for the rest.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Bags:
 
     places: the row of each key.
     offsets: where each bag begins, and the end of the last; None: each bag has one key.
-    rows: the number of the tensor of rows.
-    column: where the first feature's vector begins in a sample's.
+    rows: the index of the tensor of rows.
+    column: the output column at which the first feature's vector begins.
     """
 
     places: np.ndarray
@@ -40,7 +40,7 @@ class Bags:
     column: int = 0
 
     def to_c(self, row_count: int, width: int, stride: int) -> _abi.Bags:
-        """pawl_bags. Borrows the arrays."""
+        """The C struct pawl_bags. It points into the arrays, which must outlive it."""
         return _abi.Bags(
             ctypes.sizeof(_abi.Bags),
             address_of(self.places),
@@ -62,11 +62,11 @@ class _Plan:
 
     bags: Sequence[Bags]
     samples: int
-    # Those of the tensors of rows.
+    # By tensor of rows.
     shapes: list[torch.Size]
 
-    def width(self) -> int:
-        """Numbers in a sample's vectors."""
+    def output_width(self) -> int:
+        """The floats in one row of the output."""
         return sum(bags.features * self.shapes[bags.rows][1] for bags in self.bags)
 
     def run(self, function: str, pooled: torch.Tensor, rows: Sequence[torch.Tensor]) -> None:
@@ -88,12 +88,12 @@ class _Plan:
 
 
 class _Pool(torch.autograd.Function):
-    """(plan, rows...) -> the vectors of all samples."""
+    """(plan, rows...) -> the pooled vectors, one row per sample."""
 
     @staticmethod
     def forward(ctx: Any, plan: _Plan, *rows: torch.Tensor) -> torch.Tensor:
         ctx.plan = plan
-        pooled = torch.empty((plan.samples, plan.width()))
+        pooled = torch.empty((plan.samples, plan.output_width()))
         plan.run("pawl_pool", pooled, [one.contiguous() for one in rows])
         return pooled
 
@@ -127,7 +127,7 @@ def is_supported(rows: Sequence[torch.Tensor], weights: Optional[torch.Tensor]) 
 
 @not_compiled
 def pool_bags(bags: Sequence[Bags], rows: Sequence[torch.Tensor], samples: int) -> torch.Tensor:
-    """The vectors of all samples: of each, those of all bags' features, side by side."""
+    """One row per sample: the pooled vectors of all features of all bags, concatenated."""
     return _Pool.apply(_Plan(bags, samples, [one.shape for one in rows]), *rows)
 
 
