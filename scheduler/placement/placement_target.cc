@@ -11,12 +11,10 @@
 #include <tuple>
 #include <utility>
 
+#include "absl/algorithm/container.h"
+
 namespace pawl {
 namespace {
-
-// Servers are indices into the planner's list.
-using Index = uint32_t;
-constexpr Index kNone = UINT32_MAX;
 
 // A hot partition costs at least this many times the median one, and at least this share of what a
 // server holds on average. Exchanges of pairs even out smaller differences.
@@ -24,457 +22,360 @@ constexpr double kHotTimes = 4;
 constexpr double kHotShare = 0.25;
 // Exchanges in one target. Each copies up to two replicas.
 constexpr int kMaxExchanges = 512;
-// Partitions of each of two servers that are considered for an exchange.
+// Partitions of a server that are considered for one move.
 constexpr size_t kMaxCandidates = 64;
-// The gain of an exchange is the decrease of the sum, over the servers, of squared loads in units
-// of the mean. It must exceed this, and this much more for each replica copied in addition.
-constexpr double kLeastGain = 1e-3;
-constexpr double kGainPerCopy = 4e-3;
+// What an exchange must be worth (Planner::Worth), and what one replica to copy takes off that.
+constexpr double kLeastWorth = 1e-3;
+constexpr double kCopyCost = 4e-3;
 
-// The roles whose numbers are evened out.
-enum Role { kReplica, kPrimary, kRoles };
-// The loads to balance.
-enum Measure { kBytes, kKeys, kMeasures };
+// The measures of a partition. Those of a server are the sums over its partitions.
+enum Measure {
+  // In units of the average server's load.
+  kBytes,
+  kKeys,
+  // How many ordinary partitions a hot one is worth; 0 if it is not hot.
+  kHeat,
+  // How many ordinary partitions it displaces: its heat, or 1 if it is not hot, or if displacing
+  // them relieves its server of hardly any load.
+  kCost,
+  kMeasures
+};
+using Measures = std::array<double, kMeasures>;
+
+struct Partition;
 
 struct Server {
   ServerNumber number = 0;
-  uint32_t zone = 0;
-  std::set<uint32_t> partitions;
-  // Sums over its partitions.
-  std::array<int64_t, kRoles> cost{};
-  std::array<int64_t, kRoles> heat{};
-  std::array<double, kMeasures> load{};
+  size_t zone = 0;
+  // Those that it has in the role that is evened out.
+  std::set<Partition*> partitions;
+  Measures level{};
 };
 
 struct Partition {
-  // A server with its data is present.
-  bool placed = false;
-  std::vector<Index> members;
-  // The members in the present placement, and those of them that are in sync.
-  std::vector<Index> former;
-  std::vector<Index> in_sync;
-  Index primary = kNone;
-  // A replica is being copied, or the primary hands over: it stays as it is.
-  bool in_motion = false;
-  // How many ordinary partitions a hot one is worth; 0 if it is not hot.
-  std::array<int64_t, kRoles> heat{};
-  // How many ordinary partitions it displaces: its heat, or 1 if it is not hot, or if displacing
-  // them relieves its server of hardly any load.
-  std::array<int64_t, kRoles> cost = {1, 1};
-  // In units of the average server's load.
-  std::array<double, kMeasures> load{};
+  bool IsOn(const Server* server) const { return absl::c_linear_search(members, server); }
+  bool WasInSync(const Server* server) const { return present->InSync(server->number); }
+  // The members in the zone of `server`.
+  auto InZoneOf(const Server* server) const {
+    return absl::c_count_if(members, [&](Server* member) { return member->zone == server->zone; });
+  }
+
+  const ReplicaSet* present = nullptr;
+  // The primary first.
+  std::vector<Server*> members;
+  Measures measures{};
 };
-
-bool Contains(const std::vector<Index>& all, Index one) {
-  return std::find(all.begin(), all.end(), one) != all.end();
-}
-
-// The load that a partition adds to a measure of a server that holds it and answers this share of
-// its pulls.
-double LoadOf(const PartitionLoad& load, int measure, double pulled) {
-  if (measure == kBytes) return static_cast<double>(load.parameter_bytes);
-  return static_cast<double>(load.keys_pushed) + static_cast<double>(load.keys_pulled) * pulled;
-}
-
-bool IsEnough(double total, int measure) {
-  return total >= static_cast<double>(measure == kBytes ? kMinBytesToBalance : kMinKeysToBalance);
-}
 
 // The present placement, changed move by move until it is the target.
 class Planner {
  public:
   Planner(const std::vector<PlacementServer>& servers, uint32_t replicas,
           const PartitionLoads& loads, const Placement& placement)
-      : partitions_(placement.partitions.size()) {
-    std::map<std::string, uint32_t> zones;
+      : loads_(loads), partitions_(placement.partitions.size()) {
     for (const PlacementServer& server : servers) {
       if (server.draining) continue;
-      index_[server.number] = static_cast<Index>(servers_.size());
-      const uint32_t zone = zones.emplace(server.zone, zones.size()).first->second;
-      Server& added = servers_.emplace_back();
+      Server& added = servers_[server.number];
       added.number = server.number;
-      added.zone = zone;
+      added.zone = zones_.emplace(server.zone, zones_.size()).first->second;
+      all_.push_back(&added);
     }
-    zones_ = zones.size();
-    replicas_ = std::min<size_t>(replicas, servers_.size());
-    if (servers_.empty()) return;
-    all_.resize(servers_.size());
-    std::iota(all_.begin(), all_.end(), Index{0});
-    if (loads.size() == partitions_.size()) {
-      Weigh(loads, kReplica, kBytes);
-      Weigh(loads, kReplica, kKeys);
-      Weigh(loads, kPrimary, kKeys);
+    replicas_ = std::min<size_t>(replicas, all_.size());
+    for (size_t p = 0; p < partitions_.size(); ++p) {
+      partitions_[p].present = &placement.partitions[p];
+      FindMembers(partitions_[p]);
     }
-    for (uint32_t p = 0; p < partitions_.size(); ++p) AddPartition(p, placement.partitions[p]);
   }
 
   PlacementTarget Run() {
-    if (servers_.empty()) return Result();
-    for (uint32_t p = 0; p < partitions_.size(); ++p) {
-      if (partitions_[p].placed) SpreadReplicas(p);
+    if (all_.empty()) return Result(0);
+    Begin(kReplica);
+    for (Partition& p : partitions_) {
+      for (Server* member : p.members) Hold(&p, member, 1);
     }
-    Balance(kReplica);
-    for (int i = 0; i < kMaxExchanges && ExchangeOne(); ++i) {
-    }
-    for (uint32_t p = 0; p < partitions_.size(); ++p) {
-      if (partitions_[p].placed && partitions_[p].primary == kNone) ChoosePrimary(p);
-    }
-    Balance(kPrimary);
-    return Result();
+    const double highest = HighestLoad();
+    for (Partition& p : partitions_) SpreadReplicas(p);
+    Balance(1);
+    const double relief = highest - HighestLoad();
+    Begin(kPrimary);
+    ChoosePrimaries();
+    // A handover pauses writes: small differences of primaries are not worth it.
+    Balance(1 + 2 * kTolerance * partitions_.size() / all_.size());
+    return Result(relief);
   }
 
  private:
-  // Sets what a replica, or a primary, of each partition costs, and its load.
-  void Weigh(const PartitionLoads& loads, Role role, Measure measure) {
-    const double sharers = role == kPrimary ? 1 : static_cast<double>(replicas_);
-    std::vector<double> shares;
-    for (const PartitionLoad& load : loads) shares.push_back(LoadOf(load, measure, 1 / sharers));
-    const double total = std::accumulate(shares.begin(), shares.end(), 0.0);
-    if (!IsEnough(total, measure)) return;
-    // In units of the average server's load.
-    const double all = static_cast<double>(servers_.size()) / sharers;
-    // Multiples of 2^-30 have the same sum in any order.
-    for (double& share : shares)
-      share = std::ldexp(std::round(std::ldexp(share * all / total, 30)), -30);
-    std::vector<double> sorted = shares;
-    std::sort(sorted.begin(), sorted.end());
-    // No partition costs more than all partitions together.
-    const auto count = static_cast<double>(loads.size());
-    const double ordinary = std::max(sorted[sorted.size() / 2], all / count / count);
-    const double hot = std::max(kHotShare, kHotTimes * ordinary);
-    double of_ordinary = 1;
-    for (const double share : shares) of_ordinary -= share >= hot ? share / all : 0;
-    for (size_t p = 0; p < loads.size(); ++p) {
-      Partition& part = partitions_[p];
-      if (role == kReplica) part.load[measure] = shares[p];
-      if (shares[p] < hot) continue;
-      const int64_t heat = std::llround(shares[p] / ordinary);
-      part.heat[role] = std::max(part.heat[role], heat);
-      // Otherwise its server would be hardly less loaded without the ordinary partitions.
-      if (of_ordinary >= kTolerance * std::max(1.0, shares[p]))
-        part.cost[role] = std::max(part.cost[role], heat);
-    }
-  }
+  // What is passed from server to server.
+  enum Role { kReplica, kPrimary };
 
-  void AddPartition(uint32_t p, const ReplicaSet& set) {
-    Partition& part = partitions_[p];
-    part.placed = set.primary != kNoServer || !set.backups.empty();
-    if (!part.placed) return;
-    part.in_motion = !set.learners.empty() || set.leaving != kNoServer || set.yielding != kNoServer;
-    std::vector<ServerNumber> all;
-    if (set.primary != kNoServer) all.push_back(set.primary);
-    all.insert(all.end(), set.backups.begin(), set.backups.end());
-    const size_t in_sync = all.size();
-    for (const ReplicaSet::Learner& learner : set.learners) all.push_back(learner.server);
+  void FindMembers(Partition& p) {
+    const auto add = [&](ServerNumber number) {
+      const auto it = servers_.find(number);
+      if (it != servers_.end()) p.members.push_back(&it->second);
+    };
+    add(p.present->primary);
+    for (const ServerNumber backup : p.present->backups) add(backup);
+    for (const ReplicaSet::Learner& learner : p.present->learners) add(learner.server);
     // The leaving server stays until enough others are members.
-    const auto others = std::count_if(all.begin(), all.end(), [&](ServerNumber server) {
-      return server != set.leaving && index_.contains(server);
-    });
-    const bool leaves = static_cast<size_t>(others) >= replicas_;
-    for (size_t i = 0; i < all.size(); ++i) {
-      const auto it = index_.find(all[i]);
-      if (it == index_.end() || (leaves && all[i] == set.leaving)) continue;
-      AddMember(p, it->second);
-      if (i == 0) SetPrimary(p, it->second);
-      if (i < in_sync) part.in_sync.push_back(it->second);
+    if (p.members.size() > replicas_)
+      std::erase_if(p.members, [&](Server* s) { return s->number == p.present->leaving; });
+  }
+
+  void Begin(Role role) {
+    role_ = role;
+    for (Server* server : all_) {
+      server->partitions.clear();
+      server->level = {};
     }
-    part.former = part.members;
+    for (Partition& p : partitions_) p.measures = {0, 0, 0, 1};
+    if (role == kReplica) Weigh(kBytes, replicas_);
+    Weigh(kKeys, role == kReplica ? replicas_ : 1);
   }
 
-  void AddMember(uint32_t p, Index server) {
-    partitions_[p].members.push_back(server);
-    servers_[server].partitions.insert(p);
-    AddLoad(p, server, 1);
+  // Sets this load of each partition, and the heat and cost of those that it makes hot, if so many
+  // servers share its pulls.
+  void Weigh(Measure m, double sharers) {
+    if (loads_.size() != partitions_.size()) return;
+    std::vector<double> loads;
+    for (const PartitionLoad& load : loads_) {
+      loads.push_back(m == kBytes ? load.parameter_bytes
+                                  : load.keys_pushed + load.keys_pulled / sharers);
+    }
+    const double total = absl::c_accumulate(loads, 0.0);
+    if (total < (m == kBytes ? kMinBytesToBalance : kMinKeysToBalance)) return;
+    // The load of all partitions, in units of the average server's load.
+    const double all = all_.size() / sharers;
+    // Multiples of 2^-30 have the same sum in any order.
+    for (double& load : loads)
+      load = std::ldexp(std::round(std::ldexp(load * all / total, 30)), -30);
+    std::vector<double> sorted = loads;
+    absl::c_sort(sorted);
+    const double median = sorted[sorted.size() / 2];
+    const double hot = std::max(kHotShare, kHotTimes * median);
+    const double of_ordinary =
+        std::accumulate(sorted.begin(), absl::c_lower_bound(sorted, hot), 0.0) / all;
+    for (size_t i = 0; i < loads.size(); ++i) {
+      Measures& measures = partitions_[i].measures;
+      measures[m] = loads[i];
+      if (loads[i] < hot) continue;
+      // The median may be 0.
+      const double heat = std::min<double>(std::round(loads[i] / median), loads.size());
+      measures[kHeat] = std::max(measures[kHeat], heat);
+      // Otherwise its server would be hardly less loaded without the ordinary partitions.
+      if (of_ordinary >= kTolerance * std::max(1.0, loads[i]))
+        measures[kCost] = std::max(measures[kCost], heat);
+    }
   }
 
-  void RemoveMember(uint32_t p, Index server) {
-    if (partitions_[p].primary == server) SetPrimary(p, kNone);
-    std::erase(partitions_[p].members, server);
-    servers_[server].partitions.erase(p);
-    AddLoad(p, server, -1);
+  // The highest share of the bytes, or keys, of one server.
+  double HighestLoad() const {
+    double highest = 0;
+    for (const Server* server : all_)
+      highest = std::max({highest, server->level[kBytes], server->level[kKeys]});
+    return highest;
   }
 
-  void AddLoad(uint32_t p, Index server, int sign) {
-    AddCost(p, kReplica, server, sign);
-    for (int m = 0; m < kMeasures; ++m) servers_[server].load[m] += sign * partitions_[p].load[m];
+  // The server gets the partition, or, with a sign of -1, loses it.
+  void Hold(Partition* p, Server* server, int sign) {
+    for (int m = 0; m < kMeasures; ++m) server->level[m] += sign * p->measures[m];
+    if (sign > 0) server->partitions.insert(p);
+    if (sign < 0) server->partitions.erase(p);
   }
 
-  void AddCost(uint32_t p, Role role, Index server, int sign) {
-    servers_[server].cost[role] += sign * partitions_[p].cost[role];
-    servers_[server].heat[role] += sign * partitions_[p].heat[role];
-  }
-
-  // A primary takes its role with it.
-  void Move(uint32_t p, Index from, Index to) {
-    const bool is_primary = partitions_[p].primary == from;
-    RemoveMember(p, from);
-    AddMember(p, to);
-    if (is_primary) SetPrimary(p, to);
-  }
-
-  void SetPrimary(uint32_t p, Index server) {
-    Partition& part = partitions_[p];
-    if (part.primary != kNone) AddCost(p, kPrimary, part.primary, -1);
-    if (server != kNone) AddCost(p, kPrimary, server, 1);
-    part.primary = server;
-  }
-
-  // The members in the zone of `server`.
-  uint32_t InZoneOf(const Partition& part, Index server) const {
-    return static_cast<uint32_t>(std::count_if(
-        part.members.begin(), part.members.end(),
-        [&](Index member) { return servers_[member].zone == servers_[server].zone; }));
+  void Pass(Partition* p, Server* from, Server* to) {
+    if (role_ == kReplica) absl::c_replace(p->members, from, to);
+    if (role_ == kPrimary) std::iter_swap(p->members.begin(), absl::c_find(p->members, to));
+    Hold(p, from, -1);
+    Hold(p, to, 1);
+    moved_ = true;
   }
 
   // The server for one more replica: in the zone with the fewest replicas, the server with the
   // lowest cost. Partitions start the search at different servers, so that the backups of one
-  // server are spread over all others. kNone if all servers are members.
-  Index ServerForReplica(uint32_t p) const {
-    const size_t count = servers_.size();
-    Index best = kNone;
-    std::pair<uint32_t, int64_t> least;
+  // server are spread over all others. A member only if all are members.
+  Server* ServerForReplica(const Partition& p) const {
+    const size_t count = all_.size();
+    const size_t number = &p - partitions_.data();
+    std::tuple best(true, INT64_MAX, 0.0, size_t{0}, all_.front());
     for (size_t i = 0; i < count; ++i) {
-      const auto server = static_cast<Index>((p + p / count + i) % count);
-      if (Contains(partitions_[p].members, server)) continue;
-      const std::pair key(InZoneOf(partitions_[p], server), servers_[server].cost[kReplica]);
-      if (best != kNone && key >= least) continue;
-      best = server;
-      least = key;
+      Server* const s = all_[(number + number / count + i) % count];
+      best = std::min(best, std::tuple(p.IsOn(s), p.InZoneOf(s), s->level[kCost], i, s));
     }
-    return best;
+    return std::get<Server*>(best);
   }
 
-  // Brings the partition to its number of replicas, and to as many zones as possible.
-  void SpreadReplicas(uint32_t p) {
-    const Partition& part = partitions_[p];
-    const auto last = [&] {
-      const auto key = [&](Index member) {
-        return std::tuple(InZoneOf(part, member), !Contains(part.in_sync, member),
-                          servers_[member].cost[kReplica], part.primary != member);
-      };
-      return *std::max_element(part.members.begin(), part.members.end(),
-                               [&](Index a, Index b) { return key(a) < key(b); });
+  // Brings the partition to its number of replicas, and to as many zones as possible: adds the best
+  // server and removes the worst, until that is the same.
+  void SpreadReplicas(Partition& p) {
+    // No server with its data is present.
+    if (p.present->in_sync() == 0) return;
+    const auto key = [&](Server* member) {
+      return std::tuple(p.InZoneOf(member), member == p.members.back(), !p.WasInSync(member),
+                        member->level[kCost], member != p.members.front());
     };
-    while (part.members.size() > replicas_) RemoveMember(p, last());
-    while (part.members.size() < replicas_) AddMember(p, ServerForReplica(p));
-    while (true) {
-      const Index from = last();
-      if (InZoneOf(part, from) < 2) return;
-      const Index to = ServerForReplica(p);
-      if (to == kNone || InZoneOf(part, from) <= InZoneOf(part, to) + 1) return;
-      Move(p, from, to);
-    }
-  }
-
-  // Whether the replica, or the role of primary, may pass from one server to another.
-  bool CanPass(Role role, uint32_t p, Index from, Index to) const {
-    const Partition& part = partitions_[p];
-    if (part.in_motion) return false;
-    if (role == kPrimary) return part.primary == from && Contains(part.members, to);
-    return !Contains(part.members, to) &&
-           (servers_[from].zone == servers_[to].zone || InZoneOf(part, from) > InZoneOf(part, to));
-  }
-
-  void Pass(Role role, uint32_t p, Index from, Index to) {
-    if (role == kReplica) Move(p, from, to);
-    if (role == kPrimary) SetPrimary(p, to);
-  }
-
-  // Hot partitions first, by their heat, then all by their cost: the costs of two servers may
-  // differ by little although both hot partitions of a pair are on one of them.
-  void Balance(Role role) {
-    EvenOut(role, true);
-    EvenOut(role, false);
-  }
-
-  // Passes partitions from the servers with the highest level to others, as long as that lowers the
-  // sum of squared levels.
-  void EvenOut(Role role, bool hot) {
-    double total = 0;
-    for (const Index s : all_) total += static_cast<double>(Level(role, hot, s));
-    // A handover pauses writes: small differences of primaries are not worth it.
-    int64_t tolerated = 1;
-    if (role == kPrimary)
-      tolerated +=
-          2 * std::llround(std::floor(kTolerance * total / static_cast<double>(servers_.size())));
-    std::vector<bool> stuck(servers_.size());
-    while (true) {
-      Index most = kNone;
-      int64_t least = INT64_MAX;
-      for (const Index s : all_) {
-        least = std::min(least, Level(role, hot, s));
-        if (!stuck[s] && (most == kNone || Level(role, hot, s) > Level(role, hot, most))) most = s;
+    Server* added = nullptr;
+    Server* removed = nullptr;
+    do {
+      added = ServerForReplica(p);
+      if (!p.IsOn(added)) {
+        p.members.push_back(added);
+        Hold(&p, added, 1);
       }
-      if (most == kNone || Level(role, hot, most) - least <= tolerated) return;
-      tolerated = 1;
-      if (PassDirectly(role, hot, most) || (!hot && PassAlongPath(role, most, stuck))) continue;
-      stuck[most] = true;
-    }
-  }
-
-  // The measure that counts: the heat of the hot partitions, or the cost of all.
-  int64_t Level(Role role, bool hot, Index server) const {
-    return hot ? servers_[server].heat[role] : servers_[server].cost[role];
-  }
-
-  // Passes the most expensive partition that helps to the server with the lowest level that can
-  // take one. No server becomes hotter than the giver was: the two phases would undo each other's
-  // work.
-  bool PassDirectly(Role role, bool hot, Index from) {
-    std::vector<Index> takers = all_;
-    std::stable_sort(takers.begin(), takers.end(),
-                     [&](Index a, Index b) { return Level(role, hot, a) < Level(role, hot, b); });
-    for (const Index to : takers) {
-      const int64_t difference = Level(role, hot, from) - Level(role, hot, to);
-      if (difference < 2) return false;
-      uint32_t best = kNone;
-      std::tuple<int64_t, int, double> least;
-      for (const uint32_t p : servers_[from].partitions) {
-        const int64_t heat = partitions_[p].heat[role];
-        const int64_t moved = hot ? heat : partitions_[p].cost[role];
-        if ((hot && heat == 0) || moved >= difference || !CanPass(role, p, from, to)) continue;
-        if (heat > 0 && servers_[to].heat[role] + heat > servers_[from].heat[role]) continue;
-        const std::tuple key(-moved, Copies(p, from, to), -Gain(p, kNone, from, to));
-        if (best != kNone && key >= least) continue;
-        best = p;
-        least = key;
+      while (p.members.size() > replicas_) {
+        removed =
+            *absl::c_max_element(p.members, [&](auto* a, auto* b) { return key(a) < key(b); });
+        std::erase(p.members, removed);
+        Hold(&p, removed, -1);
       }
-      if (best == kNone) continue;
-      Pass(role, best, from, to);
-      return true;
-    }
-    return false;
+    } while (added != removed && p.members.size() < all_.size());
   }
 
-  // Where none can pass directly: one ordinary partition from the first server to a second, another
-  // from there to a third, and so on, along the shortest path to a server whose cost is lower by 2.
-  // If there is none, all servers that were reached are stuck: none of them can lower its cost.
-  bool PassAlongPath(Role role, Index from, std::vector<bool>& stuck) {
-    std::vector<std::pair<Index, uint32_t>> reached_by(servers_.size(), {kNone, kNone});
-    const auto on_path = [&](Index server, uint32_t p) {
-      for (; server != from; server = reached_by[server].first) {
-        if (reached_by[server].second == p) return true;
-      }
-      return false;
-    };
-    std::vector<Index> queue = {from};
-    for (size_t i = 0; i < queue.size(); ++i) {
-      const Index here = queue[i];
-      for (const uint32_t p : servers_[here].partitions) {
-        if (partitions_[p].heat[role] > 0 || partitions_[p].in_motion || on_path(here, p)) continue;
-        for (const Index to : role == kPrimary ? partitions_[p].members : all_) {
-          if (to == from || reached_by[to].first != kNone || !CanPass(role, p, here, to)) continue;
-          reached_by[to] = {here, p};
-          queue.push_back(to);
-          if (servers_[from].cost[role] - servers_[to].cost[role] < 2) continue;
-          for (Index s = to; s != from; s = reached_by[s].first)
-            Pass(role, reached_by[s].second, reached_by[s].first, s);
-          return true;
+  // The primary stays if it is a member. Otherwise the member with the fewest primaries follows.
+  void ChoosePrimaries() {
+    for (const bool stays : {true, false}) {
+      for (Partition& p : partitions_) {
+        auto it =
+            absl::c_find_if(p.members, [&](Server* s) { return s->number == p.present->primary; });
+        if (p.members.empty() || stays != (it != p.members.end())) continue;
+        if (!stays) {
+          it = absl::c_min_element(
+              p.members, [](Server* a, Server* b) { return a->level[kCost] < b->level[kCost]; });
         }
+        std::iter_swap(p.members.begin(), it);
+        Hold(&p, p.members.front(), 1);
       }
     }
-    for (const Index server : queue) stuck[server] = true;
-    return false;
   }
 
-  // The number of additional replicas that a move makes necessary to copy.
-  int Copies(uint32_t p, Index from, Index to) const {
-    const std::vector<Index>& former = partitions_[p].former;
-    return static_cast<int>(Contains(former, from)) - static_cast<int>(Contains(former, to));
+  // Repeats until nothing moves, so that the target is its own target.
+  void Balance(double tolerated) {
+    do {
+      moved_ = false;
+      EvenOut(kHeat, 1);
+      EvenOut(kCost, tolerated);
+      if (role_ == kReplica) EvenOut(kBytes, 2 * kTolerance);
+      if (role_ == kReplica) EvenOut(kKeys, 2 * kTolerance);
+    } while (moved_);
   }
 
-  // The decrease of the sum of squared loads if p moves from `from` to `to`, and q, unless kNone,
-  // the other way.
-  double Gain(uint32_t p, uint32_t q, Index from, Index to) const {
-    double gain = 0;
-    for (int m = 0; m < kMeasures; ++m) {
-      const double moved = partitions_[p].load[m] - (q == kNone ? 0 : partitions_[q].load[m]);
-      gain += 2 * moved * (servers_[from].load[m] - servers_[to].load[m] - moved);
+  // Moves partitions from the servers with the highest level until the levels differ by no more
+  // than `tolerated`, or no move lowers the sum of their squares.
+  void EvenOut(Measure m, double tolerated) {
+    std::vector<Server*> order = all_;
+    while (!order.empty()) {
+      absl::c_stable_sort(order, [&](Server* a, Server* b) { return a->level[m] < b->level[m]; });
+      if (order.back()->level[m] - order.front()->level[m] <= tolerated) return;
+      if (m == kCost) tolerated = 1;
+      MoveFromLast(m, order);
     }
-    return gain;
   }
 
-  // Exchanges two partitions of a server that differs too much from the mean.
-  bool ExchangeOne() {
-    for (int m = 0; m < kMeasures; ++m) {
-      std::vector<Index> order = all_;
-      std::stable_sort(order.begin(), order.end(),
-                       [&](Index a, Index b) { return servers_[a].load[m] > servers_[b].load[m]; });
-      const Index most = order.front();
-      const Index least = order.back();
-      if (servers_[most].load[m] - servers_[least].load[m] <= 2 * kTolerance) continue;
-      for (size_t i = 1; i < order.size(); ++i) {
-        if (Exchange(most, order[order.size() - i]) || Exchange(order[i - 1], least)) return true;
+  // Passes one partition from the last server to a second, another from there to a third, and so
+  // on, along the shortest path to a server where that helps; or exchanges two partitions. If
+  // nothing helps, removes the servers that were reached: none of them can lower its level.
+  void MoveFromLast(Measure m, std::vector<Server*>& order) {
+    struct Step {
+      Partition* p;
+      Server* from;
+      Server* to;
+    };
+    std::vector<Server*> reached = {order.back()};
+    std::map<Server*, std::vector<Step>> paths = {{order.back(), {}}};
+    for (size_t i = 0; i < reached.size(); ++i) {
+      for (Server* to : order) {
+        if (paths.contains(to)) continue;
+        const auto [p, q] = BestMove(m, reached[i], to);
+        std::vector<Step> path = paths[reached[i]];
+        if (p == nullptr || absl::c_any_of(path, [p = p](const Step& step) { return step.p == p; }))
+          continue;
+        path.push_back({p, reached[i], to});
+        if (q != nullptr) path.push_back({q, to, reached[i]});
+        exchanges_ += q != nullptr;
+        if (m != kCost || Gain(m, p, q, order.back(), to) > 0) {
+          for (const Step& step : path) Pass(step.p, step.from, step.to);
+          return;
+        }
+        paths[to] = path;
+        reached.push_back(to);
       }
     }
-    return false;
+    // The others differ less in their loads.
+    if (m == kBytes || m == kKeys) order.clear();
+    for (Server* server : reached) std::erase(order, server);
   }
 
-  bool Exchange(Index a, Index b) {
-    const std::vector<uint32_t> others = Candidates(b, a);
-    double best_gain = 0;
-    uint32_t best_p = kNone;
-    uint32_t best_q = kNone;
-    for (const uint32_t p : Candidates(a, b)) {
-      for (const uint32_t q : others) {
-        const int copies = Copies(p, a, b) + Copies(q, b, a);
-        const double gain = Gain(p, q, a, b) - kLeastGain - kGainPerCopy * copies;
-        if (gain <= best_gain) continue;
-        best_gain = gain;
-        best_p = p;
-        best_q = q;
+  // The partition to pass: a hot one to where that helps, or, to even out costs, an ordinary one.
+  // To even out loads, two ordinary ones to exchange.
+  std::pair<Partition*, Partition*> BestMove(Measure m, Server* from, Server* to) const {
+    const bool exchange = m == kBytes || m == kKeys;
+    if (exchange && exchanges_ == kMaxExchanges) return {nullptr, nullptr};
+    Partition* const none = nullptr;
+    std::tuple best(m == kCost ? -HUGE_VAL : 0, 0.0, exchange ? kLeastWorth : HUGE_VAL, none, none);
+    const std::vector<Partition*> others =
+        exchange ? Candidates(false, to, from) : std::vector{none};
+    for (Partition* p : Candidates(m == kHeat, from, to)) {
+      for (Partition* q : others) {
+        best = std::max(best, std::tuple(Gain(kHeat, p, q, from, to), Gain(kCost, p, q, from, to),
+                                         Worth(p, q, from, to), p, q));
       }
     }
-    if (best_p == kNone) return false;
-    Move(best_p, a, b);
-    Move(best_q, b, a);
-    return true;
+    return {std::get<3>(best), std::get<4>(best)};
   }
 
-  // Some of the ordinary partitions that can pass. Partitions are hashed, so any choice will do.
-  std::vector<uint32_t> Candidates(Index from, Index to) const {
-    std::vector<uint32_t> candidates;
-    for (const uint32_t p : servers_[from].partitions) {
+  // Some of the hot or ordinary partitions that can pass. Partitions are hashed, so any choice will
+  // do.
+  std::vector<Partition*> Candidates(bool hot, Server* from, Server* to) const {
+    std::vector<Partition*> candidates;
+    for (Partition* p : from->partitions) {
       if (candidates.size() == kMaxCandidates) break;
-      if (partitions_[p].heat[kReplica] == 0 && CanPass(kReplica, p, from, to))
-        candidates.push_back(p);
+      if ((p->measures[kHeat] > 0) == hot && CanPass(*p, from, to)) candidates.push_back(p);
     }
     return candidates;
   }
 
-  void ChoosePrimary(uint32_t p) {
-    const Partition& part = partitions_[p];
-    const auto key = [&](Index member) {
-      return std::tuple(servers_[member].cost[kPrimary], !Contains(part.in_sync, member));
-    };
-    SetPrimary(p, *std::min_element(part.members.begin(), part.members.end(),
-                                    [&](Index a, Index b) { return key(a) < key(b); }));
+  bool CanPass(const Partition& p, Server* from, Server* to) const {
+    const ReplicaSet& set = *p.present;
+    // A replica is being copied, or the primary hands over.
+    if (!set.learners.empty() || set.leaving != kNoServer || set.yielding != kNoServer)
+      return false;
+    if (role_ == kPrimary) return p.IsOn(to);
+    return !p.IsOn(to) && (from->zone == to->zone || p.InZoneOf(from) > p.InZoneOf(to));
   }
 
-  PlacementTarget Result() const {
-    PlacementTarget target;
-    for (const Partition& part : partitions_) {
-      std::vector<ServerNumber>& members = target.partitions.emplace_back();
-      if (part.members.empty()) continue;
-      members.push_back(servers_[part.primary].number);
-      for (const Index member : part.members) {
-        if (member != part.primary) members.push_back(servers_[member].number);
-      }
-      target.sharing_a_zone +=
-          zones_ > 1 && std::any_of(part.members.begin(), part.members.end(),
-                                    [&](Index member) { return InZoneOf(part, member) > 1; });
+  // The decrease of the sum of squared levels if p passes and q, unless null, returns.
+  double Gain(Measure m, Partition* p, Partition* q, Server* from, Server* to) const {
+    const double moved = p->measures[m] - (q == nullptr ? 0 : q->measures[m]);
+    return 2 * moved * (from->level[m] - to->level[m] - moved);
+  }
+
+  // The gain in load, less the cost of replicas to copy.
+  double Worth(Partition* p, Partition* q, Server* from, Server* to) const {
+    int copies = p->WasInSync(from) - p->WasInSync(to);
+    if (q != nullptr) copies += q->WasInSync(to) - q->WasInSync(from);
+    return Gain(kBytes, p, q, from, to) + Gain(kKeys, p, q, from, to) - kCopyCost * copies;
+  }
+
+  PlacementTarget Result(double relief) const {
+    PlacementTarget target{.partitions = {}, .relief = relief};
+    for (const Partition& p : partitions_) {
+      std::vector<ServerNumber>& numbers = target.partitions.emplace_back();
+      for (const Server* member : p.members) numbers.push_back(member->number);
+      target.sharing_a_zone += zones_.size() > 1 && absl::c_any_of(p.members, [&](Server* member) {
+                                 return p.InZoneOf(member) > 1;
+                               });
     }
     return target;
   }
 
+  const PartitionLoads& loads_;
   // The servers that are not draining.
-  std::vector<Server> servers_;
-  // Their indices.
-  std::vector<Index> all_;
-  std::map<ServerNumber, Index> index_;
-  size_t zones_ = 0;
+  std::map<ServerNumber, Server> servers_;
+  std::vector<Server*> all_;
+  std::map<std::string, size_t> zones_;
   size_t replicas_ = 0;
   std::vector<Partition> partitions_;
+  Role role_ = kReplica;
+  bool moved_ = false;
+  int exchanges_ = 0;
 };
 
 }  // namespace
@@ -496,28 +397,6 @@ void PlaceFirstInZones(const std::vector<PlacementServer>& servers, uint32_t par
     set.primary = set.last_in_sync.front();
     set.backups.assign(set.last_in_sync.begin() + 1, set.last_in_sync.end());
   }
-}
-
-double Imbalance(const std::vector<PlacementServer>& servers, const PartitionLoads& loads,
-                 const PlacementTarget& target) {
-  const auto count = static_cast<double>(
-      std::count_if(servers.begin(), servers.end(),
-                    [](const PlacementServer& server) { return !server.draining; }));
-  double worst = 1;
-  for (int m = 0; m < kMeasures; ++m) {
-    std::map<ServerNumber, double> held;
-    double total = 0;
-    for (size_t p = 0; p < loads.size(); ++p) {
-      for (const ServerNumber server : target.partitions[p]) {
-        const double load = LoadOf(loads[p], m, server == target.partitions[p].front() ? 1 : 0);
-        held[server] += load;
-        total += load;
-      }
-    }
-    if (!IsEnough(total, m)) continue;
-    for (const auto& [server, load] : held) worst = std::max(worst, load * count / total);
-  }
-  return worst;
 }
 
 }  // namespace pawl

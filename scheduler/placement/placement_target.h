@@ -32,6 +32,9 @@ struct PlacementTarget {
   std::vector<std::vector<ServerNumber>> partitions;
   // Partitions with two replicas in one zone although there are several zones.
   uint32_t sharing_a_zone = 0;
+  // By how much the target lowers the largest share of the bytes, or of the keys, that one server
+  // holds, relative to the mean. A primary's pulls count as if all its replicas answered them.
+  double relief = 0;
 };
 
 // Pure and deterministic. Each partition gets `replicas` replicas, or one per server if there are
@@ -55,11 +58,6 @@ PlacementTarget ComputeTarget(const std::vector<PlacementServer>& servers, uint3
 // empty, no server drains.
 void PlaceFirstInZones(const std::vector<PlacementServer>& servers, uint32_t partitions,
                        uint32_t replicas, Placement& placement);
-
-// The largest share of the bytes, or of the keys, that one server holds, relative to the mean: 1
-// is perfect.
-double Imbalance(const std::vector<PlacementServer>& servers, const PartitionLoads& loads,
-                 const PlacementTarget& target);
 
 }  // namespace pawl
 

@@ -63,6 +63,29 @@ std::map<ServerNumber, double> Sums(const PlacementTarget& target,
   return sums;
 }
 
+// The largest share of the bytes, or of the keys, that one server holds, relative to the mean.
+double Imbalance(const std::vector<PlacementServer>& servers, const PartitionLoads& loads,
+                 const PlacementTarget& target) {
+  double worst = 1;
+  for (const bool bytes : {true, false}) {
+    std::map<ServerNumber, double> held;
+    double total = 0;
+    for (size_t p = 0; p < loads.size(); ++p) {
+      for (const ServerNumber server : target.partitions[p]) {
+        const bool pulled = server == target.partitions[p].front();
+        const double load =
+            bytes ? loads[p].parameter_bytes : loads[p].keys_pushed + pulled * loads[p].keys_pulled;
+        held[server] += load;
+        total += load;
+      }
+    }
+    if (total < (bytes ? kMinBytesToBalance : kMinKeysToBalance)) continue;
+    for (const auto& [server, load] : held)
+      worst = std::max(worst, load * static_cast<double>(servers.size()) / total);
+  }
+  return worst;
+}
+
 struct Cluster {
   std::vector<PlacementServer> servers;
   uint32_t replicas = 1;

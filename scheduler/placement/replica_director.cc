@@ -366,8 +366,7 @@ void ReplicaDirector::UpdateTarget(const std::vector<PlacementServer>& servers, 
     if (fresh.empty()) return;
     // Loads fluctuate: only a clear improvement is worth a move.
     PlacementTarget better = ComputeTarget(servers, options_.replicas, fresh, placement_);
-    if (Imbalance(servers, fresh, better) > Imbalance(servers, fresh, *target_) - kTolerance)
-      return;
+    if (better.relief < kTolerance) return;
     spdlog::info("placement: moving partitions to balance their loads");
     loads_ = std::move(fresh);
     target_ = std::move(better);
