@@ -5,12 +5,10 @@
 #include <cstdlib>
 #include <map>
 
+#include "absl/algorithm/container.h"
+
 namespace pawl {
 namespace {
-
-bool Contains(const std::vector<ServerNumber>& servers, ServerNumber server) {
-  return std::find(servers.begin(), servers.end(), server) != servers.end();
-}
 
 // One step, with the number of learners of each server.
 class Stepper {
@@ -75,15 +73,14 @@ class Stepper {
   }
 
   static bool AllInSync(const ReplicaSet& set, const std::vector<ServerNumber>& wanted) {
-    return std::all_of(wanted.begin(), wanted.end(),
-                       [&](ServerNumber server) { return set.InSync(server); });
+    return absl::c_all_of(wanted, [&](ServerNumber server) { return set.InSync(server); });
   }
 
   Urgency UrgencyOf(const ReplicaSet& set, const std::vector<ServerNumber>& wanted) {
     if (1 + set.backups.size() < wanted.size()) return Urgency::kRepair;
-    const bool drains = At(set.primary).draining ||
-                        std::any_of(set.backups.begin(), set.backups.end(),
-                                    [&](ServerNumber server) { return At(server).draining; });
+    const bool drains =
+        At(set.primary).draining ||
+        absl::c_any_of(set.backups, [&](ServerNumber server) { return At(server).draining; });
     return drains ? Urgency::kDrain : Urgency::kBalance;
   }
 
@@ -97,7 +94,7 @@ class Stepper {
       }
       return;
     }
-    const auto successor = std::find_if(set.backups.begin(), set.backups.end(), writes);
+    const auto successor = absl::c_find_if(set.backups, writes);
     if (successor == set.backups.end() || handovers_ >= kMaxHandovers) return;
     HandOver(successor, set);
   }
@@ -116,30 +113,31 @@ class Stepper {
   void DropLearners(ReplicaSet& set, const std::vector<ServerNumber>& wanted) {
     for (size_t i = set.learners.size(); i-- > 0;) {
       const ServerNumber server = set.learners[i].server;
-      if (Contains(wanted, server)) continue;
+      if (absl::c_linear_search(wanted, server)) continue;
       --At(server).learns;
       --At(set.primary).feeds;
       set.learners.erase(set.learners.begin() + static_cast<std::ptrdiff_t>(i));
       changed_ = true;
     }
-    if (!set.InSync(set.leaving) || Contains(wanted, set.leaving)) set.leaving = kNoServer;
+    if (!set.InSync(set.leaving) || absl::c_linear_search(wanted, set.leaving))
+      set.leaving = kNoServer;
   }
 
   // Once all wanted servers are in sync, drops the others, and hands over to the wanted primary.
   void DropReplicas(ReplicaSet& set, const std::vector<ServerNumber>& wanted) {
     if (!AllInSync(set, wanted)) return;
     for (const ServerNumber backup : std::vector<ServerNumber>(set.backups)) {
-      if (Contains(wanted, backup)) continue;
+      if (absl::c_linear_search(wanted, backup)) continue;
       if (backup == set.leaving) set.leaving = kNoServer;
       // It stays a fallback until the primary confirms: the primary and its disk may be dead,
       // undetected.
       LeaveInSync(backup, epoch_, set);
       changed_ = true;
     }
-    if (Contains(wanted, set.primary) || handovers_ >= kMaxHandovers) return;
+    if (absl::c_linear_search(wanted, set.primary) || handovers_ >= kMaxHandovers) return;
     // No server would serve the partition until the successor is settled.
     if (!At(wanted.front()).settled) return;
-    HandOver(std::find(set.backups.begin(), set.backups.end(), wanted.front()), set);
+    HandOver(absl::c_find(set.backups, wanted.front()), set);
   }
 
   // Returns whether all wanted servers are in sync or learning.
@@ -161,7 +159,7 @@ class Stepper {
     // Record whose place the learner takes, so that a restarted scheduler continues the same move.
     if (set.learners.empty() || set.leaving != kNoServer) return all;
     const auto is_superfluous = [&](ServerNumber server) {
-      return !At(server).draining && !Contains(wanted, server);
+      return !At(server).draining && !absl::c_linear_search(wanted, server);
     };
     if (is_superfluous(set.primary)) set.leaving = set.primary;
     for (const ServerNumber backup : set.backups) {
@@ -186,8 +184,7 @@ bool CompleteHandovers(const std::vector<PlacementServer>& servers, Placement& p
   for (ReplicaSet& set : placement.partitions) {
     if (set.primary != kNoServer || set.yielding == kNoServer || set.backups.empty()) continue;
     const auto former =
-        std::find_if(servers.begin(), servers.end(),
-                     [&](const PlacementServer& server) { return server.number == set.yielding; });
+        absl::c_find_if(servers, [&](const auto& server) { return server.number == set.yielding; });
     if (former != servers.end() && former->adopted_epoch < set.primary_since) continue;
     Promote(set, placement.epoch + 1);
     changed = true;
@@ -215,7 +212,8 @@ MovesLeft RemainingMoves(const PlacementTarget& target, const Placement& placeme
       left.partitions.push_back(p);
       left.servers.push_back(server);
     }
-    left.handovers += set.primary != kNoServer && !Contains(target.partitions[p], set.primary);
+    left.handovers +=
+        set.primary != kNoServer && !absl::c_linear_search(target.partitions[p], set.primary);
   }
   return left;
 }

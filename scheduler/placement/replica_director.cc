@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -39,8 +40,9 @@ uint64_t ReplicaDirector::primaries_since() const {
 }
 
 bool ReplicaDirector::HasAllPrimaries() const {
-  return placed() && std::none_of(placement_.partitions.begin(), placement_.partitions.end(),
-                                  [](const ReplicaSet& set) { return set.primary == kNoServer; });
+  return placed() && absl::c_none_of(placement_.partitions, [](const ReplicaSet& set) {
+           return set.primary == kNoServer;
+         });
 }
 
 void ReplicaDirector::PlaceFirst(const std::vector<const Node*>& servers, uint32_t replicas) {
@@ -78,8 +80,7 @@ std::optional<std::string> ReplicaDirector::OnServersGone(const std::vector<Node
     for (const ServerNumber server : set.last_in_sync) {
       texts.insert(DepartureOf(server));
       // Servers that went earlier were only silent.
-      some_may_return =
-          some_may_return || std::find(numbers.begin(), numbers.end(), server) == numbers.end();
+      some_may_return = some_may_return || !absl::c_linear_search(numbers, server);
     }
   }
   spdlog::warn("routing: epoch {} without {}", epoch(),
@@ -100,7 +101,7 @@ std::optional<std::string> ReplicaDirector::OnServerJoined(const Node& server,
                                                            std::vector<uint32_t> recovered,
                                                            bool nothing_yet) {
   if (!placed()) return std::nullopt;
-  std::sort(recovered.begin(), recovered.end());
+  absl::c_sort(recovered);
   target_.reset();
   // A server without data has no promises of a former incarnation to wait for.
   if (!recovered.empty())
@@ -178,7 +179,7 @@ bool ReplicaDirector::OnLearnersCaughtUp(const Node& primary, const HeartbeatReq
     if (target_.has_value() && !target_->partitions[replica.partition()].empty()) {
       const std::vector<ServerNumber>& wanted = target_->partitions[replica.partition()];
       const auto is_superfluous = [&](ServerNumber other) {
-        return std::find(wanted.begin(), wanted.end(), other) == wanted.end();
+        return !absl::c_linear_search(wanted, other);
       };
       if (is_superfluous(set.primary)) from = set.primary;
       for (const ServerNumber backup : set.backups) {
@@ -316,8 +317,8 @@ std::vector<ServerNumber> ReplicaDirector::Unsettled(MonotonicTime now) const {
 }
 
 bool ReplicaDirector::handing_over() const {
-  return std::any_of(placement_.partitions.begin(), placement_.partitions.end(),
-                     [](const ReplicaSet& set) { return set.yielding != kNoServer; });
+  return absl::c_any_of(placement_.partitions,
+                        [](const ReplicaSet& set) { return set.yielding != kNoServer; });
 }
 
 bool ReplicaDirector::CompleteHandovers(const std::vector<const Node*>& servers) {
@@ -343,8 +344,7 @@ bool ReplicaDirector::Step(const std::vector<const Node*>& servers, bool move, M
   if (!move) return changed;
   const std::vector<ServerNumber> unsettled = Unsettled(now);
   for (PlacementServer& server : present) {
-    server.settled =
-        std::find(unsettled.begin(), unsettled.end(), server.number) == unsettled.end();
+    server.settled = !absl::c_linear_search(unsettled, server.number);
   }
   UpdateTarget(present, now);
   changed |= StepTowards(*target_, present, unreachable_pairs_.Current(now), placement_);
@@ -356,9 +356,7 @@ void ReplicaDirector::UpdateTarget(const std::vector<PlacementServer>& servers, 
   const auto same = [](const PlacementServer& a, const PlacementServer& b) {
     return a.number == b.number && a.draining == b.draining && a.zone == b.zone;
   };
-  const bool as_before =
-      target_.has_value() && std::equal(servers.begin(), servers.end(), target_servers_.begin(),
-                                        target_servers_.end(), same);
+  const bool as_before = target_.has_value() && absl::c_equal(servers, target_servers_, same);
   if (as_before) {
     if (!IsAtTarget() || (loads_at_.has_value() && now - *loads_at_ < kLoadsInterval)) return;
     loads_at_ = now;
@@ -492,9 +490,9 @@ std::optional<std::string> ReplicaDirector::CheckRecovery(MonotonicTime now) con
 }
 
 void ReplicaDirector::LogRedundancy() {
-  const bool is_short =
-      std::any_of(placement_.partitions.begin(), placement_.partitions.end(),
-                  [&](const ReplicaSet& set) { return set.in_sync() < options_.replicas; });
+  const bool is_short = absl::c_any_of(placement_.partitions, [&](const ReplicaSet& set) {
+    return set.in_sync() < options_.replicas;
+  });
   if (std::exchange(short_of_replicas_, is_short) && !is_short) {
     spdlog::info("routing: epoch {}, every partition has {} replicas in sync again", epoch(),
                  options_.replicas);
