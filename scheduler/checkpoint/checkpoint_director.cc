@@ -61,14 +61,15 @@ bool CheckpointDirector::WantsEnd() const {
   return enabled_ && !policy_.dir().empty() && !checkpoints_.end_is_decided();
 }
 
-CheckpointDirector::EndOrder CheckpointDirector::BeginEnd(uint64_t step, MonotonicTime now) {
+CheckpointDirector::EndOrder CheckpointDirector::BeginEnd(uint64_t step, MonotonicDuration timeout,
+                                                           MonotonicTime now) {
   if (restored_from_.has_value() && IsOwnDir(restored_from_->dir()) &&
       restored_from_->step() == step && CheckpointStore::IsEndCheckpoint(restored_from_->name())) {
     // There was nothing left to train.
     checkpoints_.SetEndFolder(absl::StrCat(policy_.dir(), "/", restored_from_->name()));
     return {};
   }
-  end_attempts_.Begin(now);
+  end_attempts_.Begin(timeout, now);
   EndOrder end;
   if (checkpoints_.in_progress().has_value()) end.replaced_dir = checkpoints_.in_progress()->dir;
   end.order = checkpoints_.BeginEnd(step);

@@ -61,8 +61,9 @@ class CheckpointDirector {
     // The folder of the checkpoint in progress that the order replaces. It may still be completed.
     std::string replaced_dir;
   };
-  // Training has ended after `step` steps. REQUIRES: WantsEnd().
-  EndOrder BeginEnd(uint64_t step, MonotonicTime now);
+  // Training has ended after `step` steps. `timeout`: for the checkpoint, repeats included.
+  // REQUIRES: WantsEnd().
+  EndOrder BeginEnd(uint64_t step, MonotonicDuration timeout, MonotonicTime now);
 
   // The consequences of an attempt.
   struct Outcome {

@@ -60,7 +60,7 @@ TEST_F(CheckpointDirectorTest, TransientFailureAnswersNoCaller) {
 
 TEST_F(CheckpointDirectorTest, FinalCheckpointIsRetriedUntilItsTimeout) {
   ASSERT_TRUE(director_.WantsEnd());
-  const CheckpointDirector::EndOrder end = director_.BeginEnd(20, clock_.Now());
+  const CheckpointDirector::EndOrder end = director_.BeginEnd(20, kEndCheckpointTimeout, clock_.Now());
   ASSERT_TRUE(end.order.has_value());
   EXPECT_EQ(end.replaced_dir, "");
   director_.OnFailed(*end.order, absl::UnavailableError("busy"), clock_.Now());
@@ -84,7 +84,7 @@ TEST_F(CheckpointDirectorTest, RestoredFinalCheckpointIsNotMadeAgain) {
   EXPECT_TRUE(director_.loading());
   director_.OnLoaded();
   EXPECT_FALSE(director_.loading());
-  EXPECT_FALSE(director_.BeginEnd(20, clock_.Now()).order.has_value());
+  EXPECT_FALSE(director_.BeginEnd(20, kEndCheckpointTimeout, clock_.Now()).order.has_value());
   EXPECT_EQ(director_.Status().end_folder(),
             "/own/" + CheckpointStore::NameOf("job", 20, /*is_final=*/true));
 }

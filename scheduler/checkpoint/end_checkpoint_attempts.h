@@ -11,6 +11,7 @@
 namespace pawl {
 
 // How long the job's end waits for its checkpoint, repeats included, before it ends without one.
+// The time to write the model comes on top.
 inline constexpr std::chrono::seconds kEndCheckpointTimeout{1800};
 // The pause after an attempt that failed because a partition moved or the writer was busy.
 inline constexpr std::chrono::seconds kEndCheckpointPause{1};
@@ -26,17 +27,21 @@ class EndCheckpointAttempts {
   // A partition has moved, or the writer is still busy with the previous checkpoint.
   static bool IsTransient(const absl::Status& error);
 
-  void Begin(MonotonicTime now) { until_ = now + kEndCheckpointTimeout; }
+  void Begin(MonotonicDuration timeout, MonotonicTime now) {
+    timeout_ = timeout;
+    until_ = now + timeout;
+  }
   // An attempt has failed and another will follow. Returns whether the error differs from that of
   // the attempt before. REQUIRES: IsRetryable(error).
   bool OnFailed(const absl::Status& error, MonotonicTime now);
 
-  // DEADLINE_EXCEEDED after kEndCheckpointTimeout, with the error of the last attempt.
+  // DEADLINE_EXCEEDED after the timeout, with the error of the last attempt.
   absl::Status CheckTime(MonotonicTime now) const;
   // Whether the next attempt starts now; it counts as started then.
   bool StartNext(MonotonicTime now);
 
  private:
+  MonotonicDuration timeout_{};
   MonotonicTime until_;
   // Unset while an attempt is in progress.
   std::optional<MonotonicTime> again_at_;

@@ -11,7 +11,7 @@ using std::chrono::seconds;
 
 class EndCheckpointAttemptsTest : public testing::Test {
  protected:
-  EndCheckpointAttemptsTest() { attempts_.Begin(clock_.Now()); }
+  EndCheckpointAttemptsTest() { attempts_.Begin(kEndCheckpointTimeout, clock_.Now()); }
 
   bool FailsWith(const absl::Status& error) { return attempts_.OnFailed(error, clock_.Now()); }
   bool Next() { return attempts_.StartNext(clock_.Now()); }

@@ -60,25 +60,25 @@ Coordinator::Coordinator(Options options, const Clock& clock, ServerCaller& serv
       clock_(clock),
       servers_(servers),
       running_(clock, std::max<MonotonicDuration>(options_.lease / 2, kMinPause)),
-      created_(running_.Now()),
-      last_tick_(created_),
-      moves_from_(created_),
+      starts_from_(running_.Now()),
+      last_tick_(starts_from_),
+      moves_from_(starts_from_),
       membership_(MembershipOptions(options_)),
       events_(options_.unix_ms),
       director_(DirectorOptions(options_), &events_),
       ranks_(RankOptions(options_)),
       tables_(options_.job),
       evaluations_(options_.job),
-      checkpoints_(options_.job, /*enabled=*/options_.write_checkpoint != nullptr, created_),
+      checkpoints_(options_.job, /*enabled=*/options_.write_checkpoint != nullptr, starts_from_),
       rounds_(servers,
               [this](absl::FunctionRef<void(DeferredActions&)> take) {
                 Section section(*this);
                 take(section.actions());
               }),
       routings_(options_.job_id),
-      planned_(created_),
-      figures_saved_(created_),
-      callers_pruned_(created_),
+      planned_(starts_from_),
+      figures_saved_(starts_from_),
+      callers_pruned_(starts_from_),
       group_(pending_) {
   MutexLock lock(mu_);
   scale_.set_servers(options_.servers);
@@ -210,16 +210,21 @@ void Coordinator::UpdatePlacement(MonotonicTime now, DeferredActions& actions) {
   if ((replan_ || now - planned_ >= kReplanInterval) && !loading()) {
     replan_ = false;
     planned_ = now;
-    // Partitions stay where they are while the result is gathered.
-    const bool move = now >= moves_from_ && state_.state() != FINISHING;
-    if (director_.Step(membership_.Present(SERVER_ROLE), move, now)) OnPlacementChanged(actions);
+    std::optional<StepScope> scope;
+    if (now >= moves_from_) {
+      // Partitions stay where they are while the result is gathered. But a partition that cannot
+      // commit, because replicas are missing or its disk fails, would never give it.
+      scope = state_.state() == FINISHING ? StepScope::kRepairs : StepScope::kAll;
+    }
+    if (director_.Step(membership_.Present(SERVER_ROLE), scope, now)) OnPlacementChanged(actions);
     replan_ = replan_ || now < moves_from_;
   }
   MaybeFail(director_.CheckRecovery(now), actions);
 }
 
 void Coordinator::CheckStartTimeout(MonotonicTime now, DeferredActions& actions) {
-  if (state_.state() != STARTING || now - created_ <= options_.start_timeout) return;
+  const bool loads = loading() && director_.placed();
+  if (state_.state() != STARTING || loads || now - starts_from_ <= options_.start_timeout) return;
   std::vector<std::string> present;
   for (const Node* node : membership_.All()) {
     if (!node->gone) present.push_back(NodeText(*node));

@@ -331,7 +331,8 @@ class Coordinator {
   mutable Mutex mu_;
   // For all timeouts.
   RunningClock running_ PAWL_GUARDED_BY(mu_);
-  const MonotonicTime created_;
+  // start_timeout counts from here: from the construction, or from the end of loading a checkpoint.
+  MonotonicTime starts_from_ PAWL_GUARDED_BY(mu_);
   MonotonicTime last_tick_ PAWL_GUARDED_BY(mu_);
   // No partition moves before this: after a restart some servers may not have reported their
   // partitions yet.

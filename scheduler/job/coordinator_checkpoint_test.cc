@@ -188,6 +188,21 @@ TEST_F(RestoreTest, TrainingWaitsUntilAllServersHaveLoaded) {
   EXPECT_EQ(written_[0].manifest.step(), 41u);
 }
 
+TEST_F(RestoreTest, StartTimeoutDoesNotLimitTheLoad) {
+  TrainFromCheckpoint();
+  Pass(3 * options_.start_timeout);
+  EXPECT_EQ(Status().state(), STARTING) << Status().failure();
+  servers_.Release();
+  EXPECT_EQ(Status().state(), RUNNING) << Status().failure();
+}
+
+TEST_F(RestoreTest, StartTimeoutLimitsTheWaitForNodes) {
+  Begin(kTraining, 2, 1, Restore);
+  Join(SERVER_ROLE);
+  Pass(options_.start_timeout + seconds(1));
+  EXPECT_EQ(Status().state(), FAILED);
+}
+
 TEST_F(RestoreTest, NewTableWaitsForTheLoad) {
   TrainFromCheckpoint();
   const auto answer = CreateTable("another");

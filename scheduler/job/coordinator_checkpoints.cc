@@ -49,7 +49,8 @@ void Coordinator::CheckpointOnServers(const CheckpointDirector::Order& order,
   request.set_dir(order.dir);
   request.set_step(order.step);
   request.set_is_final(order.is_final);
-  const MonotonicDuration timeout = order.is_final ? kEndCheckpointTimeout : kCheckpointTimeout;
+  const MonotonicDuration timeout =
+      ReadTimeout(order.is_final ? kEndCheckpointTimeout : kCheckpointTimeout);
   rounds_.Gather(
       order.Text(), {running_.Now(), timeout, kCheckpointCallTimeout}, kCheckpointRpc, request,
       [this, order, before = EvaluationsBefore(order, evaluations_)](

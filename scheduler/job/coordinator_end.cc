@@ -23,6 +23,9 @@ constexpr size_t kMaxStopReasonBytes = 256;
 Ticket Coordinator::FinishWork(const FinishWorkRequest& request, Done<FinishWorkResponse> done) {
   Rpc<FinishWorkResponse> rpc(*this, std::move(done));
   if (rpc.refused()) return 0;
+  // Repeated, because the answer was lost: all work is finished.
+  if (state_.state() == COMPLETED && request.progress().failure().empty())
+    return rpc.Answer(FinishWorkResponse());
   if (const absl::Status status = state_.CheckNotEnded(); !status.ok()) return rpc.Answer(status);
   const absl::StatusOr<Node*> found = FindWorker(request.node(), request.incarnation());
   if (!found.ok()) return rpc.Answer(found.status());
@@ -122,7 +125,8 @@ void Coordinator::CheckpointEnd(DeferredActions& actions) {
 }
 
 void Coordinator::CheckpointEndAt(uint64_t step, DeferredActions& actions) {
-  const CheckpointDirector::EndOrder end = checkpoints_.BeginEnd(step, running_.Now());
+  const CheckpointDirector::EndOrder end =
+      checkpoints_.BeginEnd(step, ReadTimeout(kEndCheckpointTimeout), running_.Now());
   if (!end.order.has_value()) {
     OnEndCheckpointDecided(actions);
     return;

@@ -185,6 +185,27 @@ TEST_F(EndCheckpointTest, JobStopsWaitingAfterTheTimeout) {
   EXPECT_EQ(Status().checkpoint().end_folder(), "");
 }
 
+TEST_F(EndCheckpointTest, TimeoutGrowsWithTheModel) {
+  constexpr seconds kWriting{1000};
+  Train("checkpoint { dir: '/c' }");
+  auto request = From<HeartbeatRequest>(nodes_[0].registration);
+  request.mutable_server()->set_parameter_bytes(kMinReadBytesPerSecond * kWriting.count());
+  ASSERT_TRUE(coordinator_->Heartbeat(request).ok());
+  FinishAll();
+  Pass(kEndCheckpointTimeout + kWriting - seconds(1));
+  EXPECT_EQ(Status().state(), FINISHING);
+  Pass(seconds(2));
+  EXPECT_EQ(Status().state(), COMPLETED);
+}
+
+// The answer to the last one was lost. A node that repeats it must not wait for a job that is over.
+TEST_F(EndCheckpointTest, RepeatedFinishWorkOfACompletedJobIsAnswered) {
+  Train("");
+  FinishAll();
+  ASSERT_EQ(Status().state(), COMPLETED);
+  EXPECT_TRUE(Finish(worker_).ok());
+}
+
 TEST_F(EndCheckpointTest, CheckpointInProgressDoesNotDisturbIt) {
   Train("checkpoint { dir: '/c' every_steps: 10 }");
   servers_.FailNext("s:1 Checkpoint 20", absl::UnavailableError("not yet"));

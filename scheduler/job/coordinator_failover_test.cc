@@ -492,10 +492,25 @@ TEST_F(FailoverTest, ServerDeathDuringInspectionIsHarmless) {
   Kill("server-0");
   Pass(seconds(3));
   EXPECT_EQ(Status().state(), FINISHING);
-  EXPECT_EQ(SetsText(), "server-1 | server-1 server-2 | server-2")
-      << "nothing is moved while the result is read";
+  EXPECT_EQ(SetsText(), "server-1 server-2 | server-1 server-2 | server-2 server-1")
+      << "replicas are made, and primaries do not move while the result is read";
   servers_.Release();
   EXPECT_EQ(Status().state(), COMPLETED);
+}
+
+// Otherwise the best parameters could not be restored, and the job would fail.
+TEST_F(FailoverTest, RedundancyReturnsWhileTheJobFinishes) {
+  Run(3, TrainingJob(3, 2, "min_in_sync: 2 evaluation { early_stopping { patience: 1 } }"));
+  for (uint32_t rank = 0; rank < 4; ++rank) Report(worker_, rank, 1, true);
+  Pass(milliseconds(100));
+  servers_.Hold();
+  ASSERT_TRUE(Finish(worker_).ok());
+  Kill("server-0");
+  Pass(seconds(5));
+  EXPECT_EQ(Status().state(), FINISHING) << Status().failure();
+  EXPECT_EQ(SetsText(), "server-1 server-2 | server-1 server-2 | server-2 server-1");
+  servers_.Release();
+  EXPECT_EQ(Status().state(), COMPLETED) << Status().failure();
 }
 
 // Workers ---------------------------------------------------------------------

@@ -29,12 +29,15 @@ inline constexpr std::chrono::seconds kReleaseTimeout{60};
 // as if one server held all of it and read at the rate below: after a failover a server may hold
 // partitions of others, and its last reported size may be old. The rate is lower than that of any
 // server, even one that looks up every key.
-inline constexpr std::chrono::seconds kKeepBestTimeout{60};
+// A server that cannot commit, because its disk is full or replicas are missing, gets as much time
+// as a worker gives it for its pushes.
+inline constexpr std::chrono::seconds kKeepBestTimeout{600};
 inline constexpr std::chrono::seconds kInspectTimeout{300};
 inline constexpr uint64_t kMinReadBytesPerSecond = 50'000'000;
-// These rounds also wait until the step is reached and absent servers have returned.
+// The same, for rounds that also wait until the step is reached and absent servers have returned.
 inline constexpr std::chrono::seconds kCheckpointTimeout{3600};
-inline constexpr std::chrono::seconds kLoadTimeout{3600};
+// Servers read, rewrite and sync the whole model, whose size is not known yet.
+inline constexpr std::chrono::hours kLoadTimeout{6};
 // The deadline of one call of a checkpoint round. The scheduler repeats a call that was not
 // answered, before the server considers the checkpoint abandoned.
 inline constexpr std::chrono::seconds kCheckpointCallTimeout{30};

@@ -100,6 +100,7 @@ void Coordinator::LoadOnServers(DeferredActions& actions) {
               return;
             }
             checkpoints_.OnLoaded();
+            starts_from_ = running_.Now();
             gate_.OnChange();
             replan_ = true;
             spdlog::info("all partitions are loaded from the checkpoint {}", name);

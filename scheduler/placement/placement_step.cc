@@ -29,17 +29,11 @@ class Stepper {
     }
   }
 
-  bool Step() {
+  bool Step(StepScope scope) {
     for (ReplicaSet& set : placement_.partitions) {
       if (set.primary != kNoServer) LeaveUnwritable(set);
     }
-    for (size_t p = 0; p < placement_.partitions.size(); ++p) {
-      ReplicaSet& set = placement_.partitions[p];
-      const std::vector<ServerNumber>& wanted = target_.partitions[p];
-      if (set.primary == kNoServer || wanted.empty()) continue;
-      DropLearners(set, wanted);
-      DropReplicas(set, wanted);
-    }
+    if (scope == StepScope::kAll) DropSuperfluous();
     // Each urgency waits until all learners of the one before have started.
     for (const Urgency urgency : {Urgency::kRepair, Urgency::kDrain, Urgency::kBalance}) {
       bool all_started = true;
@@ -50,7 +44,7 @@ class Stepper {
           continue;
         all_started = AddLearners(set, wanted) && all_started;
       }
-      if (!all_started) break;
+      if (!all_started || scope == StepScope::kRepairs) break;
     }
     return changed_;
   }
@@ -108,6 +102,16 @@ class Stepper {
     set.leaving = kNoServer;
     ++handovers_;
     changed_ = true;
+  }
+
+  void DropSuperfluous() {
+    for (size_t p = 0; p < placement_.partitions.size(); ++p) {
+      ReplicaSet& set = placement_.partitions[p];
+      const std::vector<ServerNumber>& wanted = target_.partitions[p];
+      if (set.primary == kNoServer || wanted.empty()) continue;
+      DropLearners(set, wanted);
+      DropReplicas(set, wanted);
+    }
   }
 
   void DropLearners(ReplicaSet& set, const std::vector<ServerNumber>& wanted) {
@@ -194,8 +198,8 @@ bool CompleteHandovers(const std::vector<PlacementServer>& servers, Placement& p
 }
 
 bool StepTowards(const PlacementTarget& target, const std::vector<PlacementServer>& servers,
-                 const SilentPairs& silent, Placement& placement) {
-  const bool changed = Stepper(target, servers, silent, placement).Step();
+                 const SilentPairs& silent, Placement& placement, StepScope scope) {
+  const bool changed = Stepper(target, servers, silent, placement).Step(scope);
   if (changed) ++placement.epoch;
   return changed;
 }

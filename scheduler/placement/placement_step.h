@@ -39,6 +39,9 @@ struct MovesLeft {
 // dead.
 bool CompleteHandovers(const std::vector<PlacementServer>& servers, Placement& placement);
 
+// What a step may do. kRepairs: 1 and, of 3, replicas that are missing.
+enum class StepScope { kAll, kRepairs };
+
 // Takes one step:
 //  1. A server in sync that cannot write its log leaves if another one can; a primary hands over.
 //  2. Drops superfluous replicas, and hands over primaries that are not in the target.
@@ -49,7 +52,8 @@ bool CompleteHandovers(const std::vector<PlacementServer>& servers, Placement& p
 // `silent`. REQUIRES: `servers`, ascending, has the primary, backups and learners of every set; the
 // target is for these servers.
 bool StepTowards(const PlacementTarget& target, const std::vector<PlacementServer>& servers,
-                 const SilentPairs& silent, Placement& placement);
+                 const SilentPairs& silent, Placement& placement,
+                 StepScope scope = StepScope::kAll);
 
 MovesLeft RemainingMoves(const PlacementTarget& target, const Placement& placement);
 

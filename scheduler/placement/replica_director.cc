@@ -336,18 +336,19 @@ bool ReplicaDirector::CompleteHandovers(const std::vector<const Node*>& servers)
   return true;
 }
 
-bool ReplicaDirector::Step(const std::vector<const Node*>& servers, bool move, MonotonicTime now) {
+bool ReplicaDirector::Step(const std::vector<const Node*>& servers, std::optional<StepScope> scope,
+                           MonotonicTime now) {
   if (!placed()) return false;
   bool changed = CompleteHandovers(servers);
   std::vector<PlacementServer> present = Present(servers);
   changed |= pawl::ReleaseRetained(present, options_.replicas, placement_);
-  if (!move) return changed;
+  if (!scope.has_value()) return changed;
   const std::vector<ServerNumber> unsettled = Unsettled(now);
   for (PlacementServer& server : present) {
     server.settled = !absl::c_linear_search(unsettled, server.number);
   }
   UpdateTarget(present, now);
-  changed |= StepTowards(*target_, present, unreachable_pairs_.Current(now), placement_);
+  changed |= StepTowards(*target_, present, unreachable_pairs_.Current(now), placement_, *scope);
   progress_.SetRemaining(RemainingMoves(*target_, placement_).partitions.size(), now);
   return changed;
 }

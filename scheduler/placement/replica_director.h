@@ -119,9 +119,10 @@ class ReplicaDirector {
   bool handing_over() const;
   // Completes handovers whose primary has stopped serving. May be called between Steps.
   bool CompleteHandovers(const std::vector<const Node*>& servers);
-  // Takes a step towards the target. With move == false it only completes handovers in progress and
-  // releases retained replicas.
-  bool Step(const std::vector<const Node*>& servers, bool move, MonotonicTime now);
+  // Completes handovers in progress, releases retained replicas, and takes a step towards the
+  // target; nullopt: no such step.
+  bool Step(const std::vector<const Node*>& servers, std::optional<StepScope> scope,
+            MonotonicTime now);
 
   // Records a server's figures on its partitions. Returns whether that added an event.
   bool OnFigures(const Node& server, const HeartbeatRequest& report, MonotonicTime now);

@@ -161,7 +161,7 @@ TEST_F(ReplicaDirectorTest, CaughtUpReportOfAnotherIncarnationIsIgnored) {
   director.OnServersGone({Server(1)}, {"died"}, /*dead=*/true, /*nothing_yet=*/false, clock_.Now());
   for (const Node* node : membership.Present(SERVER_ROLE))
     director.Confirm(*node, director.epoch());
-  ASSERT_TRUE(director.Step(membership.Present(SERVER_ROLE), true, clock_.Now()));
+  ASSERT_TRUE(director.Step(membership.Present(SERVER_ROLE), StepScope::kAll, clock_.Now()));
   ASSERT_TRUE(director.placement().partitions[0].IsLearner(1));
   Node primary = Server(0);
   primary.adopted_epoch = director.epoch();
@@ -219,10 +219,10 @@ TEST_F(ReplicaDirectorTest, SilentServerIsDroppedAndLearnsAgainLater) {
   EXPECT_EQ(events.After(0)[0].from(), nodes[0]->name);
   director.Confirm(*nodes[0], director.epoch());
   clock_.Advance(kSilenceRemembered - seconds(1));
-  director.Step(nodes, /*move=*/true, clock_.Now());
+  director.Step(nodes, StepScope::kAll, clock_.Now());
   EXPECT_EQ(learners(), 0u);
   clock_.Advance(seconds(1));
-  director.Step(nodes, /*move=*/true, clock_.Now());
+  director.Step(nodes, StepScope::kAll, clock_.Now());
   EXPECT_EQ(learners(), 6u);
   // A repeated report lasts longer.
   report.set_routing_epoch(0);
@@ -231,10 +231,10 @@ TEST_F(ReplicaDirectorTest, SilentServerIsDroppedAndLearnsAgainLater) {
   report.set_routing_epoch(director.epoch());
   EXPECT_TRUE(director.DropSilent(*nodes[0], report, membership, clock_.Now()));
   clock_.Advance(kSilenceRemembered);
-  director.Step(nodes, /*move=*/true, clock_.Now());
+  director.Step(nodes, StepScope::kAll, clock_.Now());
   EXPECT_EQ(learners(), 0u);
   clock_.Advance(kSilenceRemembered);
-  director.Step(nodes, /*move=*/true, clock_.Now());
+  director.Step(nodes, StepScope::kAll, clock_.Now());
   EXPECT_EQ(learners(), 6u);
 }
 
@@ -262,7 +262,7 @@ TEST_F(ReplicaDirectorTest, UnevenFirstSecondMovesNothing) {
       }
       director.OnFigures(*server, report, clock_.Now());
     }
-    director.Step(servers, true, clock_.Now());
+    director.Step(servers, StepScope::kAll, clock_.Now());
     ASSERT_EQ(director.epoch(), 1u) << "after " << tenths << " tenths of a second";
     clock_.Advance(std::chrono::milliseconds(100));
     for (uint32_t p = 0; p < options.partitions; ++p)
@@ -288,7 +288,7 @@ TEST_P(SettlingTest, ServerThatReturnsWithDataTakesOverAfterALease) {
   director.OnServerJoined(*Join(membership, 2),
                           GetParam() ? std::vector<uint32_t>{0} : std::vector<uint32_t>(),
                           /*nothing_yet=*/false);
-  ASSERT_TRUE(director.Step(membership.Present(SERVER_ROLE), true, clock_.Now()));
+  ASSERT_TRUE(director.Step(membership.Present(SERVER_ROLE), StepScope::kAll, clock_.Now()));
   HeartbeatRequest heartbeat;
   heartbeat.set_routing_epoch(director.epoch());
   for (uint32_t p = 0; p < 12; ++p) {
@@ -307,10 +307,11 @@ TEST_P(SettlingTest, ServerThatReturnsWithDataTakesOverAfterALease) {
     return count;
   };
   clock_.Advance(seconds(5));
-  director.Step(membership.Present(SERVER_ROLE), true, clock_.Now());
+  director.Step(membership.Present(SERVER_ROLE), StepScope::kAll, clock_.Now());
   EXPECT_EQ(waiting(), GetParam() ? 0 : 4);
   clock_.Advance(kSettlingMargin);
-  EXPECT_EQ(director.Step(membership.Present(SERVER_ROLE), true, clock_.Now()), GetParam());
+  EXPECT_EQ(director.Step(membership.Present(SERVER_ROLE), StepScope::kAll, clock_.Now()),
+            GetParam());
   EXPECT_EQ(waiting(), 4);
 }
 

@@ -39,6 +39,8 @@ constexpr char kExpired[] =
 
 MonotonicTime Now() { return Clock::Real().Now(); }
 
+MonotonicTime LeaseNow() { return Clock::Real().LeaseNow(); }
+
 MonotonicTime CallDeadline() { return Now() + kMaxStoreCallTime; }
 
 std::string RevisionText(uint64_t revision) { return absl::StrFormat("%020d", revision); }
@@ -147,7 +149,7 @@ bool EtcdStore::IsLeader() const { return CurrentLeadership().ok(); }
 
 absl::StatusOr<EtcdStore::Leadership> EtcdStore::CurrentLeadership() const {
   MutexLock lock(mu_);
-  if (leadership_.has_value() && Now() < leadership_->until) return *leadership_;
+  if (leadership_.has_value() && LeaseNow() < leadership_->until) return *leadership_;
   if (leadership_.has_value())
     return absl::AbortedError(absl::StrCat(Describe(), ": the lease has expired"));
   if (!lost_why_.ok()) return lost_why_;
@@ -178,7 +180,7 @@ absl::Status EtcdStore::Campaign(MonotonicTime deadline) {
 }
 
 absl::StatusOr<MonotonicTime> EtcdStore::KeepPendingLease(MonotonicTime deadline) {
-  const MonotonicTime asked = Now();
+  const MonotonicTime asked = LeaseNow();
   if (pending_lease_ != 0) {
     PAWL_ASSIGN_OR_RETURN(const std::chrono::seconds ttl,
                           client_.RenewLease(pending_lease_, deadline));
@@ -245,13 +247,14 @@ void EtcdStore::KeepLease() {
       if (stopping_) return;
       mine = *leadership_;
     }
-    const MonotonicTime asked = Now();
+    const MonotonicTime asked = LeaseNow();
     if (asked >= mine.until) {
       EndLeadership(mine.lease, kExpired).IgnoreError();
       continue;
     }
-    next = asked + interval;
-    const absl::StatusOr<std::chrono::seconds> ttl = client.RenewLease(mine.lease, mine.until);
+    next = Now() + interval;
+    const absl::StatusOr<std::chrono::seconds> ttl =
+        client.RenewLease(mine.lease, Now() + (mine.until - asked));
     if (!ttl.ok()) {
       spdlog::warn("{}: the lease was not renewed: {}", Describe(), ttl.status().ToString());
       // The lease may expire before the next regular renewal.

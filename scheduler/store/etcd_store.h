@@ -73,7 +73,8 @@ class EtcdStore final : public StateStore {
     int64_t lease = 0;
     // The create revision of the key `leader`. No two leaders have the same.
     int64_t create_revision = 0;
-    // etcd keeps the lease at least until then.
+    // etcd keeps the lease at least until then, by Clock::LeaseNow: a resumed machine must not take
+    // itself for the leader.
     MonotonicTime until;
   };
   // The value of the key `newest`.
@@ -98,7 +99,7 @@ class EtcdStore final : public StateStore {
   // Tries once to become leader. DEADLINE_EXCEEDED: another process leads; the message names it.
   absl::Status TryToLead(MonotonicTime deadline);
   // Sets pending_lease_ to a live lease: the present one if it is alive, or else a new one. Returns
-  // the time until which it is certain to live.
+  // the time, by Clock::LeaseNow, until which it is certain to live.
   absl::StatusOr<MonotonicTime> KeepPendingLease(MonotonicTime deadline);
   absl::StatusOr<Leadership> CurrentLeadership() const;
   // Ends the leadership if it still has this lease. The lease's thread then reports the loss.

@@ -294,9 +294,16 @@ absl::Status Prepare(const WorkerOptions& options, Client& client, Training& tra
     PAWL_RETURN_IF_ERROR(training.interrupt.reason());
   }
   PAWL_ASSIGN_OR_RETURN(training.data, loaded.get());
-  PAWL_ASSIGN_OR_RETURN(const GetAssignmentResponse assignment,
-                        Await(assigned, assignment_timeout + kLibraryGrace, training.interrupt,
-                              "assignment of ranks"));
+  absl::StatusOr<GetAssignmentResponse> answer;
+  do {
+    answer = Await(assigned, assignment_timeout + kLibraryGrace, training.interrupt,
+                   "assignment of ranks");
+    // Servers that load a large checkpoint take longer; the scheduler limits that.
+    if (!absl::IsDeadlineExceeded(answer.status()) || client.job_state() != STARTING) break;
+    spdlog::info("the job has not started yet");
+    assigned = client.Assignment({.timeout = assignment_timeout});
+  } while (true);
+  PAWL_ASSIGN_OR_RETURN(const GetAssignmentResponse assignment, std::move(answer));
   const uint32_t logical_workers = assignment.logical_workers_total();
   PAWL_ASSIGN_OR_RETURN(training.sampler, Sampler::Create(Sampler::OptionsOf(
                                               job, training.data.train->size(), logical_workers)));
