@@ -47,6 +47,15 @@ GetStatusResponse Coordinator::Status() const {
   if (end_.digest().has_value()) status.set_digest(*end_.digest());
   *status.mutable_checkpoint() = checkpoints_.Status();
   for (const Node* node : membership_.All()) AddNodeStatus(*node, now, status);
+  // One pass: a job may have thousands of ranks and of workers.
+  absl::flat_hash_map<std::string, NodeStatus*> workers;  // by name
+  for (NodeStatus& node : *status.mutable_nodes()) {
+    if (node.role() == WORKER_ROLE) workers[node.node()] = &node;
+  }
+  for (uint32_t rank = 0; rank < ranks_.ranks().total(); ++rank) {
+    const auto host = workers.find(ranks_.ranks().HostOf(rank));
+    if (host != workers.end()) host->second->add_logical_workers(rank);
+  }
 
   absl::flat_hash_map<uint64_t, uint32_t> replicas_of_incarnation;
   if (published_.routing != nullptr) {
@@ -129,7 +138,6 @@ void Coordinator::AddNodeStatus(const Node& node, MonotonicTime now,
     if (node.progress.ranks().empty())
       status.set_samples(status.samples() + node.progress.samples() + node.earlier.samples());
     status.set_steps_total(std::max(status.steps_total(), node.progress.steps_total()));
-    for (const uint32_t rank : ranks_.ranks().RanksOf(node.name)) shown.add_logical_workers(rank);
   }
 }
 
