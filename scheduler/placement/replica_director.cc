@@ -204,6 +204,8 @@ bool ReplicaDirector::DropSilent(const Node& primary, const HeartbeatRequest& re
     silent.insert(follower->number);
     unreachable_pairs_.Note(primary.number, follower->number, now);
   }
+  // Almost every heartbeat.
+  if (silent.empty()) return false;
   const std::set<ServerNumber> dropped =
       pawl::DropSilent(primary.number, silent, report.routing_epoch(), placement_);
   if (dropped.empty()) return false;
