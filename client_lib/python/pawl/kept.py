@@ -26,7 +26,8 @@ LIMIT_BYTES = 64 * 2**20
 _FLOATS = 1024
 _ROW_BYTES = 3 * _FLOATS
 _SPEC = specs.sparse_spec("pawl/state", _FLOATS, specs.Replace(), specs.Constant(0.0))
-# The first row of an area: length, step and CRC-32 of the bytes as little-endian uint64.
+# The first row of an area: length, step (0 in SYNC mode) and CRC-32 of the bytes as little-endian
+# uint64.
 _HEADER = np.dtype([("length", "<u8"), ("step", "<u8"), ("crc", "<u8")])
 
 
@@ -182,14 +183,17 @@ class StateTable:
         Only rows that have changed. Raises ResourceExhaustedError for more than LIMIT_BYTES.
         """
         saved = self._saved.setdefault(rank, _Saved(self._areas))
-        if data == saved.data:
+        # Data that was only read is pushed: a predecessor that hosted the rank for one step pushed
+        # all rows in this one, changed or not, and a SYNC step ends with no fewer than it pushed.
+        if saved.is_certain and data == saved.data:
             return []
         if len(data) > LIMIT_BYTES:
             raise errors.ResourceExhaustedError(
                 "what Job.keep saves for rank %d has %d bytes; at most %d"
                 % (rank, len(data), LIMIT_BYTES)
             )
-        header = np.array((len(data), step, zlib.crc32(data)), _HEADER)
+        # A SYNC state has one area, and its rows do not tell how often it was pushed.
+        header = np.array((len(data), step * (self._areas > 1), zlib.crc32(data)), _HEADER)
         rows = np.concatenate([_to_rows(header.tobytes()), _to_rows(data)])
         area = (saved.area + 1) % self._areas
         old = saved.rows[area]

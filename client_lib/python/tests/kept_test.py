@@ -114,6 +114,19 @@ class StateTableTest(unittest.TestCase):
         self.session.push([item]).wait()
         self.assertEqual(self.read(3, 2, "SYNC"), bytes(data))
 
+    def test_new_host_pushes_every_row_that_its_predecessor_may_have_pushed(self):
+        data = np.random.default_rng(1).bytes(9000)
+        old, new = self.table("SYNC"), self.table("SYNC")
+        for step in (1, 2):
+            (pushed,) = old.items(7, step, data)
+            self.session.push([pushed]).wait()
+        # The predecessor dies before it ends the second step, which repeats the state.
+        headers = new.start_read(self.session, 7).wait()
+        self.assertEqual(new.finish_read(self.session, 7, 2, headers), data)
+        (again,) = new.items(7, 2, data)
+        np.testing.assert_array_equal(again.keys, pushed.keys)
+        np.testing.assert_array_equal(again.values, pushed.values)
+
     def test_torn_state_is_not_read(self):
         table = self.table()
         whole, torn = (np.random.default_rng(seed).bytes(9000) for seed in (1, 2))

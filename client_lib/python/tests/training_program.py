@@ -5,6 +5,7 @@ Usage: training_program.py [--optimizer=NAME] [--epochs=N] [--decay] [--die_at_s
                            [--samples=N] [--hang_at_step=N] [--batch_after_death=N]
                            [--seed_after_death=N]
                            [--pretrained] [--frozen] [--state=FILE] [--die_after_assign]
+                           [--die_after_push=N]
                            [--log] [--scale=S] [--overflow_at_step=N] [--result=FILE]
 
 With --result, writes the parameters of the end to FILE, and pawl.torch's state to FILE.state; with
@@ -23,6 +24,7 @@ from torch.nn import functional
 
 import pawl
 import pawl.torch as pt
+from pawl.session import Session
 from pawl.torch import lookup
 
 FIELDS, ROWS, DIM, SAMPLES, BATCH = 3, 60, 4, 1000, 96
@@ -187,6 +189,19 @@ def train_in(job: pawl.Job, options: argparse.Namespace) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
 
         optimizer._dense.assign = assign_and_die
+    if options.die_after_push >= 0 and not os.path.exists(options.result + ".died"):
+        push = Session.push
+
+        def push_and_die(session, items):
+            pushing = push(session, items)
+            # The job's first step sets the parameters.
+            if session.step == options.die_after_push + 1:
+                pushing.wait()
+                with open(options.result + ".died", "w", encoding="ascii"):
+                    os.kill(os.getpid(), signal.SIGKILL)
+            return pushing
+
+        Session.push = push_and_die
     batch = options.batch_after_death if os.path.exists(options.result + ".died") else BATCH
     fetches = []
     begin_fetch = lookup.Fetch.__init__
@@ -286,6 +301,7 @@ def main() -> None:
     parser.add_argument("--frozen", action="store_true")
     parser.add_argument("--state", default="")
     parser.add_argument("--die_after_assign", action="store_true")
+    parser.add_argument("--die_after_push", type=int, default=-1)
     parser.add_argument("--plain_list", action="store_true")
     torch.set_num_threads(1)
     train(parser.parse_args())

@@ -186,6 +186,14 @@ class TrainingTest(unittest.TestCase):
         self.assertEqual(stormy.finish(), digest, stormy.describe())
         self.assertTrue(os.path.exists(stormy.result + ".died"))
 
+    def test_worker_that_dies_between_push_and_end_of_a_step_is_replaced(self):
+        digest = Run(ranks=1).finish()
+        # Until its second step, a process pushes the whole state of its ranks.
+        runs = [Run("--die_after_push=%d" % step, ranks=1) for step in (0, 1)]
+        for run in runs:
+            self.assertEqual(run.finish(), digest, run.describe())
+            self.assertTrue(os.path.exists(run.result + ".died"))
+
     def test_clipped_norm_has_the_same_bits_everywhere(self):
         # Its steps close in a phase of their own; one process serves all ranks in turns.
         clips = ["clip_global_norm=0.05"]
