@@ -98,8 +98,11 @@ class Job:
         description = client.job
         self.name: str = description.get("name", "")
         self.seed = int(description.get("seed", 0))
+        consistency = description.get("consistency", {})
         # SYNC, BOUNDED or ASYNC.
-        self.mode: str = description.get("consistency", {}).get("mode", "SYNC")
+        self.mode: str = consistency.get("mode", "SYNC")
+        # If not 0, the servers drop pushes of ranks that are late, also those of their state.
+        self._backup_workers = int(consistency.get("backup_workers", 0))
         # Whether a loop over steps() has finished.
         self.is_trained = False
         # Whether finish() has returned.
@@ -188,11 +191,20 @@ class Job:
         under DDP, their optimizer, moving averages, or pawl.torch.RandomState(). All objects have
         at most 64 MiB together. Their state after an iteration of the loop belongs to its step: it
         is in the same checkpoints, and a process that takes the rank over continues with it. Where
-        a process hosts several ranks, each has a state of its own.
+        a process hosts several ranks, each has a state of its own. Jobs with backup workers keep
+        nothing: InvalidArgumentError.
         """
+        self._refuse_backup_workers("Job.keep")
         if self._source is not None:
             raise errors.FailedPreconditionError("call Job.keep before the loop over steps()")
         self._kept.add(objects.items())
+
+    def _refuse_backup_workers(self, call: str) -> None:
+        if self._backup_workers > 0:
+            raise errors.InvalidArgumentError(
+                "%s: consistency.backup_workers is %d, so the servers drop what a late rank saves; "
+                "set it to 0, or do without %s" % (call, self._backup_workers, call)
+            )
 
     def steps(
         self,
@@ -237,7 +249,9 @@ class Job:
         self.begin_at = max((part.steps_before_data for part in self._parts), default=0)
         self._hosted.read(self._source, self.begin_at)
         self._end = self.begin_at + self._source.step_count()
-        self._states = kept_module.StateTable(self.client, self.mode)
+        self._states = kept_module.StateTable(
+            self.client, self.mode, may_have_holes=self._backup_workers > 0
+        )
 
     def _with_bar(self, batches: Iterator[Any]) -> Iterator[Any]:
         """The batches, with a bar of the steps."""
@@ -326,8 +340,7 @@ class Job:
             if self.is_trained and self._end < _ENDLESS:
                 return True
             return self.client.describe()["state"] in ("FINISHING", "COMPLETED")
-        consistency = self.client.job.get("consistency", {})
-        if self.mode != "SYNC" or int(consistency.get("backup_workers", 0)) > 0:
+        if self.mode != "SYNC" or self._backup_workers > 0:
             return False
         assert self._states is not None
         table = self._states.table
@@ -344,13 +357,15 @@ class Job:
         only when all have called. So in SYNC mode the tables have one version, that of the step's
         begin. The result has auc (exact, over the samples of all ranks), logloss, accuracy, samples
         and step. Do not wait for it in the loop: the process may host a rank that it waits for.
-        `pawlctl status` shows the latest evaluation, metrics.json all.
+        `pawlctl status` shows the latest evaluation, metrics.json all. Jobs with backup workers
+        refuse it: a rank's successor would not know how many evaluations there were.
 
         Args:
           scores: logits, one a sample: an array or tensor.
           labels: 0 or 1, one a sample.
         """
         rank = self._active()
+        self._refuse_backup_workers("Job.evaluate")
         if self._step_ended:
             raise errors.FailedPreconditionError("call evaluate before the optimizer's step()")
         if not self._has_all:

@@ -170,10 +170,17 @@ class StateTable:
     In SYNC mode a rank's state becomes visible as a whole, when its step closes. In the other modes
     pushes apply on arrival and may stop half-way, so that a rank writes to two areas in turn, and
     the reader takes the newest one that is whole.
+
+    Args:
+      client: the process's.
+      mode: the job's.
+      may_have_holes: whether servers drop some pushes (backup workers). A state that is not whole
+        is none then.
     """
 
-    def __init__(self, client: Client, mode: str):
+    def __init__(self, client: Client, mode: str, may_have_holes: bool = False):
         self.table: Table = client.create(_SPEC).wait()
+        self._may_have_holes = may_have_holes
         self._areas = 1 if mode == "SYNC" else 2
         self._saved: dict[int, _Saved] = {}
 
@@ -245,7 +252,7 @@ class StateTable:
             if zlib.crc32(data) == header["crc"]:
                 saved.data, saved.area = data, area
                 return data
-        if found:
+        if found and not self._may_have_holes:
             raise errors.DataLossError(
                 "the state of rank %d in table %r is damaged" % (rank, self.table.name)
             )

@@ -130,6 +130,24 @@ class JobTest(unittest.TestCase):
         self.assertEqual(self.client.progress["failure"], "a worker gave no reason")
 
 
+class BackupWorkersTest(unittest.TestCase):
+    def setUp(self):
+        client = FakeClient()
+        client.job = {"consistency": {"mode": "SYNC", "backup_workers": 1}}
+        self.job = Job(client)
+
+    def test_kept_objects_are_refused(self):
+        words = r"Job\.keep: consistency\.backup_workers is 1, .*; set it to 0, or do without"
+        with self.assertRaisesRegex(errors.InvalidArgumentError, words):
+            self.job.keep(layer=torch.nn.Linear(1, 1))
+
+    def test_evaluations_are_refused(self):
+        self.job._rank = Rank(0, 1, FakeSession(), iter([]), step=6)
+        words = r"Job\.evaluate: consistency\.backup_workers is 1, "
+        with self.assertRaisesRegex(errors.InvalidArgumentError, words):
+            self.job.evaluate([0.5], [1])
+
+
 class VersionTest(unittest.TestCase):
     def setUp(self):
         self.client = FakeClient()
