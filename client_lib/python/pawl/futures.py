@@ -96,9 +96,8 @@ class Future(Generic[T]):
 
     def __await__(self):
         loop = asyncio.get_running_loop()
-        if not self.done():
-            # Several coroutines may await this: a loop knows one reader of each descriptor.
-            descriptor = os.dup(_abi.invoke("pawl_call_fd", self._call))
+        while not self.done():
+            descriptor = self.descriptor()
             ended = loop.create_future()
 
             def end() -> None:
@@ -113,6 +112,11 @@ class Future(Generic[T]):
                 loop.remove_reader(descriptor)
                 os.close(descriptor)
         return self.wait()
+
+    def descriptor(self) -> int:
+        """A new descriptor, which is readable once the call has ended. The caller closes it."""
+        # Several coroutines may await this: a loop knows one reader of each descriptor.
+        return os.dup(_abi.invoke("pawl_call_fd", self._call))
 
     def _poll(self, timeout_ms: int) -> bool:
         if self._ended:

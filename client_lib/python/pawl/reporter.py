@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import ctypes
 import json
 import logging
 import math
@@ -13,7 +14,7 @@ import numpy as np
 
 from pawl import _abi, errors
 from pawl.client import Client
-from pawl.futures import Future
+from pawl.futures import Future, milliseconds
 
 _log = logging.getLogger("pawl")
 
@@ -23,6 +24,12 @@ _PROGRESS_INTERVAL_S = 0.5
 _MAX_REASON_LENGTH = 4000
 # As EvaluationReport of pawl-worker: a message has at most 1 MiB of them.
 _SCORES_IN_PART = 65536
+# As kRendezvousTimeout and kMaxRendezvousAttempts of pawl-worker: an evaluation waits for all
+# ranks, and is reported again to a scheduler that has restarted.
+_EVALUATION_TIMEOUT_S = 24 * 3600.0
+_MAX_REPORTS = 100
+# How long report_evaluation waits at once for the answer to one message.
+_PART_WAIT_S = 1.0
 
 
 class Reporter:
@@ -82,22 +89,80 @@ class Reporter:
     def report_evaluation(
         self, header: dict[str, Any], scores: Any, labels: Any
     ) -> Future[dict[str, Any]]:
-        """Sends a rank's share; returns the call of its last message, whose result is the whole's.
+        """Sends a rank's share. The result is that of the whole evaluation.
 
-        Waits for the messages before the last. The arguments are those of evaluation_parts().
+        Waits for the answers to all messages but the last. The arguments are those of
+        evaluation_parts().
         """
-        last: Optional[Future[dict[str, Any]]] = None
-        for part in evaluation_parts(header, scores, labels):
-            if last is not None:
-                last.wait()
-            last = self._client.call(
-                "pawl_report_evaluation", json.dumps(part).encode(), 0, convert=_result_of
-            )
-        assert last is not None
-        return last
+        parts = [json.dumps(part).encode() for part in evaluation_parts(header, scores, labels)]
+        report = _Report(self._client, parts)
+        while not report.has_sent_all():
+            report.done(_PART_WAIT_S)
+        return report
 
     def _encode(self, progress: Mapping[str, Any]) -> bytes:
         return json.dumps({**progress, "loss": self._loss}).encode()
+
+
+class _Report(Future[dict[str, Any]]):
+    """The calls that report a rank's share of an evaluation: the next one starts in done or wait.
+
+    A scheduler that restarts forgets the parts of shares that are not complete. It refuses the last
+    part then, and gets all of them again.
+    """
+
+    def __init__(self, client: Client, parts: list[bytes]):
+        super().__init__(ctypes.c_void_p())
+        self._client = client
+        # The lock of the base class guards the rest.
+        self._parts = parts
+        self._reports = 1
+        # The part that was sent last.
+        self._part = 0
+        self._sent = self._send(0)
+
+    def has_sent_all(self) -> bool:
+        """Whether the last part has been sent, or the report has failed."""
+        return self._ended or self._part + 1 == len(self._parts)
+
+    def descriptor(self) -> int:
+        """See Future."""
+        return self._sent.descriptor()
+
+    def _poll(self, timeout_ms: int) -> bool:
+        sent = self._sent
+        if self._ended or not sent.done(timeout_ms / 1000):
+            return self._ended
+        with self._lock:
+            # Another thread may have been first.
+            if not self._ended and sent is self._sent:
+                self._on_answer(sent)
+            return self._ended
+
+    def _on_answer(self, sent: Future[dict[str, Any]]) -> None:
+        try:
+            try:
+                self._value = sent.wait()
+                part = self._part + 1
+            except errors.FailedPreconditionError:
+                if len(self._parts) == 1 or self._reports == _MAX_REPORTS:
+                    raise
+                self._reports += 1
+                part = 0
+            if part < len(self._parts):
+                self._sent, self._part = self._send(part), part
+                return
+        except errors.Error as error:
+            self._error = error
+        self._parts, self._ended = [], True
+
+    def _send(self, part: int) -> Future[dict[str, Any]]:
+        return self._client.call(
+            "pawl_report_evaluation",
+            self._parts[part],
+            milliseconds(_EVALUATION_TIMEOUT_S),
+            convert=_result_of,
+        )
 
 
 def evaluation_parts(header: dict[str, Any], scores: Any, labels: Any) -> Iterator[dict[str, Any]]:

@@ -13,14 +13,15 @@ from pawl import errors
 from pawl.data import ENDLESS
 from pawl.job import Job
 from pawl.rank import Rank
+from pawl.reporter import Reporter
 from pawl.torch.optimizer import _Rates
 
 
 class FakeFuture:
-    """A call that has ended, or not."""
+    """A call that has ended, or not, with an error or a result."""
 
-    def __init__(self, ended=True):
-        self.ended = ended
+    def __init__(self, ended=True, error=None, result=None):
+        self.ended, self.error, self.result = ended, error, result
 
     def done(self, timeout=0.0):
         del timeout
@@ -28,6 +29,9 @@ class FakeFuture:
 
     def wait(self):
         assert self.ended
+        if self.error is not None:
+            raise self.error
+        return self.result
 
 
 class FakeClient:
@@ -215,6 +219,57 @@ class LogTest(unittest.TestCase):
                 self.job.log("a", value, step=1)
         with self.assertRaisesRegex(ValueError, "step is -1"):
             self.job.log("a", 1, step=-1)
+
+
+class ReportTest(unittest.TestCase):
+    def setUp(self):
+        self.sent = []
+        # The answers of the scheduler, call by call.
+        self.answers = []
+        self.enterContext(mock.patch("pawl.reporter._SCORES_IN_PART", 2))
+
+    def call(self, name, part, timeout_ms, convert):
+        del convert
+        self.assertEqual(name, "pawl_report_evaluation")
+        self.assertEqual(timeout_ms, 24 * 3600 * 1000)
+        self.sent.append(json.loads(part)["part"])
+        return self.answers[len(self.sent) - 1]
+
+    def report(self, scores):
+        return Reporter(self).report_evaluation({"rank": 1}, np.arange(scores), np.ones(scores))
+
+    def forgotten(self):
+        return FakeFuture(error=errors.FailedPreconditionError("send all of them again"))
+
+    def test_scheduler_that_has_forgotten_parts_gets_all_of_them_again(self):
+        last = FakeFuture(ended=False)
+        self.answers = [FakeFuture(), FakeFuture(), last]
+        report = self.report(scores=5)
+        self.assertEqual(self.sent, [0, 1, 2])
+        self.assertFalse(report.done())
+        self.answers += [FakeFuture(), self.forgotten(), FakeFuture(), FakeFuture()]
+        self.answers += [FakeFuture(result={"auc": 0.75})]
+        last.ended, last.error = True, self.forgotten().error
+        self.assertEqual(report.wait(), {"auc": 0.75})
+        self.assertEqual(self.sent, [0, 1, 2, 0, 1, 0, 1, 2])
+
+    def test_scheduler_that_always_refuses_is_an_error(self):
+        self.answers = [FakeFuture(), self.forgotten()] * 101
+        with self.assertRaises(errors.FailedPreconditionError):
+            self.report(scores=3).wait()
+        self.assertEqual(self.sent, [0, 1] * 100)
+
+    def test_report_of_one_part_that_is_refused_is_an_error(self):
+        self.answers = [self.forgotten()]
+        with self.assertRaises(errors.FailedPreconditionError):
+            self.report(scores=2).wait()
+
+    def test_other_errors_of_a_part_are_those_of_the_report(self):
+        self.answers = [FakeFuture(error=errors.CancelledError("closed"))]
+        report = self.report(scores=3)
+        self.assertTrue(report.done())
+        with self.assertRaises(errors.CancelledError):
+            report.wait()
 
 
 class RatesTest(unittest.TestCase):

@@ -282,6 +282,20 @@ class TrainingTest(unittest.TestCase):
         self.assertLess(one[-1]["logloss"], one[0]["logloss"])
         self.assertIn("the last evaluation is {'evaluation': '5'", runs[0].describe())
 
+    def test_evaluation_in_parts_survives_the_death_of_the_scheduler(self):
+        # Two parts a rank.
+        run = Run("--scores=70000", ranks=2)
+        run.wait_for_log("worker-0.log", "rank 1 evaluates")
+        # Rank 0 has sent its parts.
+        run.kill("scheduler")
+        run.wait_for_log("../../out-of-pawlctl", "restarting it")
+        pathlib.Path(run.result + ".go").touch()
+        run.finish()
+        self.assertEqual(run.metrics()["evaluations"][0]["samples"], 140000)
+        self.assertIn("'samples': '140000'", run.describe())
+        output = pathlib.Path(run.log).read_text("utf-8")
+        self.assertNotRegex(output, "worker-0 .*restarting it")
+
     def test_metrics_of_the_program_are_in_the_curve(self):
         run = Run(
             "--log", "--epochs=4", "--die_at_step=5", "--slow_s=0.1", workers=2, ranks=2
