@@ -426,7 +426,14 @@ class Job:
     def _finish_rank(self, rank: Rank) -> None:
         self._settle(rank)
         self._hosted.close(rank.number)
-        self._wait(self._reporter.finish_rank(rank.number, self._progress()))
+        finishing = self._reporter.finish_rank(rank.number, self._progress())
+        self._pause_watchdog()
+        # The scheduler of a job that is COMPLETED may have ended, and its answer may be lost.
+        while not finishing.done(_FOLLOW_INTERVAL_S):
+            if self.client.describe()["state"] == "COMPLETED":
+                break
+        else:
+            finishing.wait()
         self._hosted.finish(rank.number)
 
     def _send_evaluated(self) -> None:

@@ -129,6 +129,15 @@ class JobTest(unittest.TestCase):
         self.job._finish_rank(self.rank)
         self.assertEqual(self.client.progress["loss"], 0.5)
 
+    def test_rank_of_a_completed_job_is_finished_although_the_answer_is_lost(self):
+        answer = FakeFuture(ended=False)
+        states = iter(["RUNNING", "FINISHING", "COMPLETED"])
+        self.client.call = lambda *_, **__: answer
+        self.client.describe = lambda: {"state": next(states)}
+        self.job._finish_rank(self.rank)
+        self.assertEqual(self.job._hosted.finished, {3})
+        self.assertEqual(list(states), [])
+
     def test_failure_without_a_reason_is_a_failure(self):
         self.job.fail("")
         self.assertEqual(self.client.progress["failure"], "a worker gave no reason")
