@@ -281,6 +281,18 @@ class TorchTest(unittest.TestCase):
         rows = module.handles[0].table(self.client).pull([5])
         np.testing.assert_array_equal(rows, [[-3, -3]])
 
+    def test_backward_after_a_step_leaves_what_it_pushes(self):
+        module = pt.Embedding(self.name(), 2, optimizer=pawl.SGD(1.0), init=pawl.Constant(0.0))
+        self.start(module)
+        loss = module(torch.tensor([5])).sum()
+        loss.backward(retain_graph=True)
+        # As an Optimizer does, which pushes at the end of the loop's body.
+        parts = module.take_gradients(1.0, "float32")
+        loss.backward()
+        self.client.free_running.push(parts).wait()
+        rows = module.handles[0].table(self.client).pull([5])
+        np.testing.assert_array_equal(rows, [[-1, -1]])
+
     def scaled(self, **options):
         """A module whose rows begin at 0, its optimizer with the rate 1, and a GradScaler."""
         module = pt.Embedding(self.name(), 2, optimizer=pawl.SGD(1.0), init=pawl.Constant(0.0))

@@ -348,6 +348,9 @@ class LookupModule(torch.nn.Module):
             for gradient in [rows.gradient()]
             if gradient is not None
         ]
+        # They are pushed later: another backward() of the same graph must not add to them.
+        for leaf in self.gradient_leaves():
+            leaf.grad = None
         self._recorded.clear()
         if weight != 1.0:
             found = [(rows, gradient * np.float32(weight)) for rows, gradient in found]
