@@ -657,7 +657,7 @@ class PawlctlTest(unittest.TestCase):
     def test_version_is_printed(self):
         code, out, _ = self.pawlctl("--version")
         self.assertEqual(code, 0)
-        self.assertRegex(out, r"^pawlctl [0-9]+\.[0-9]+\.[0-9]+\n$")
+        self.assertRegex(out, r"^pawlctl [0-9]+\.[0-9]+\.[0-9]+(-dev)?\n$")
 
     def test_every_command_has_help_with_an_example(self):
         code, out, _ = self.pawlctl("--help")

@@ -62,7 +62,7 @@ bool CheckpointDirector::WantsEnd() const {
 }
 
 CheckpointDirector::EndOrder CheckpointDirector::BeginEnd(uint64_t step, MonotonicDuration timeout,
-                                                           MonotonicTime now) {
+                                                          MonotonicTime now) {
   if (restored_from_.has_value() && IsOwnDir(restored_from_->dir()) &&
       restored_from_->step() == step && CheckpointStore::IsEndCheckpoint(restored_from_->name())) {
     // There was nothing left to train.

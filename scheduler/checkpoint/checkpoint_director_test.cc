@@ -60,7 +60,8 @@ TEST_F(CheckpointDirectorTest, TransientFailureAnswersNoCaller) {
 
 TEST_F(CheckpointDirectorTest, FinalCheckpointIsRetriedUntilItsTimeout) {
   ASSERT_TRUE(director_.WantsEnd());
-  const CheckpointDirector::EndOrder end = director_.BeginEnd(20, kEndCheckpointTimeout, clock_.Now());
+  const CheckpointDirector::EndOrder end =
+      director_.BeginEnd(20, kEndCheckpointTimeout, clock_.Now());
   ASSERT_TRUE(end.order.has_value());
   EXPECT_EQ(end.replaced_dir, "");
   director_.OnFailed(*end.order, absl::UnavailableError("busy"), clock_.Now());

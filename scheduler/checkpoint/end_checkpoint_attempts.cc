@@ -31,9 +31,9 @@ bool EndCheckpointAttempts::OnFailed(const absl::Status& error, MonotonicTime no
 
 absl::Status EndCheckpointAttempts::CheckTime(MonotonicTime now) const {
   if (now <= until_) return absl::OkStatus();
-  return absl::DeadlineExceededError(absl::StrCat(
-      "it was not complete after ", Seconds(timeout_), " s; it may still complete",
-      last_error_.ok() ? "" : "; the last attempt: ", last_error_.message()));
+  return absl::DeadlineExceededError(
+      absl::StrCat("it was not complete after ", Seconds(timeout_), " s; it may still complete",
+                   last_error_.ok() ? "" : "; the last attempt: ", last_error_.message()));
 }
 
 bool EndCheckpointAttempts::StartNext(MonotonicTime now) {

@@ -198,7 +198,8 @@ TEST_F(EndCheckpointTest, TimeoutGrowsWithTheModel) {
   EXPECT_EQ(Status().state(), COMPLETED);
 }
 
-// The answer to the last one was lost. A node that repeats it must not wait for a job that is over.
+// The answer to the last one was lost. A node that repeats it must not wait for a job that has
+// ended.
 TEST_F(EndCheckpointTest, RepeatedFinishWorkOfACompletedJobIsAnswered) {
   Train("");
   FinishAll();

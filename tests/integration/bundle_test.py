@@ -146,7 +146,7 @@ class BundleTest(unittest.TestCase):
                 self.assertIn(name, out)
                 code, out, err = self.inside(path, "--version")
                 self.assertEqual(code, 0, err)
-                self.assertRegex(out, r"^%s [0-9]+\.[0-9]+\.[0-9]+\n$" % name)
+                self.assertRegex(out, r"^%s [0-9]+\.[0-9]+\.[0-9]+(-dev)?\n$" % name)
 
     def test_bundle_has_exactly_the_needed_libraries(self):
         carried = {path[len(self.root):] for path in self.elf_files()}

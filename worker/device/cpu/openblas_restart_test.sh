@@ -9,7 +9,7 @@ export ASAN_OPTIONS="${ASAN_OPTIONS:-}:verify_asan_link_order=0"
 # Prints the kernels that a worker reports in the given environment.
 kernels() {
   env "$@" "$HERE/pawl-worker" --scheduler=127.0.0.1:1 --connect_timeout_s=1 2>&1 |
-    sed -n 's/.*OpenBLAS uses its \(.*\) kernels$/\1/p'
+    sed -n 's/.*OpenBLAS kernels: \(.*\)$/\1/p'
 }
 
 expect() {
