@@ -223,17 +223,21 @@ void Coordinator::UpdatePlacement(MonotonicTime now, DeferredActions& actions) {
 }
 
 void Coordinator::CheckStartTimeout(MonotonicTime now, DeferredActions& actions) {
+  // Servers that load a checkpoint have a deadline of their own, which each failover restarts.
   const bool loads = loading() && director_.placed();
-  if (state_.state() != STARTING || loads || now - starts_from_ <= options_.start_timeout) return;
+  const MonotonicDuration timeout =
+      loads ? MonotonicDuration(kLoadTimeout) : MonotonicDuration(options_.start_timeout);
+  if (state_.state() != STARTING || now - starts_from_ <= timeout) return;
   std::vector<std::string> present;
   for (const Node* node : membership_.All()) {
     if (!node->gone) present.push_back(NodeText(*node));
   }
-  FailJob(
-      absl::StrCat("waited ", Seconds(options_.start_timeout), " s for ", scale_.servers(),
-                   " servers and ", std::max(scale_.workers(), serve_only_ ? 0u : 1u),
-                   " workers; present: ", present.empty() ? "none" : absl::StrJoin(present, ", ")),
-      actions);
+  FailJob(absl::StrCat(
+              "waited ", Seconds(timeout), " s ",
+              loads ? "for the servers to load the checkpoint; the job needs " : "for ",
+              scale_.servers(), " servers and ", std::max(scale_.workers(), serve_only_ ? 0u : 1u),
+              " workers; present: ", present.empty() ? "none" : absl::StrJoin(present, ", ")),
+          actions);
 }
 
 void Coordinator::PruneCallers(MonotonicTime now, DeferredActions& actions) {

@@ -11,6 +11,7 @@
 namespace pawl {
 namespace {
 
+using std::chrono::hours;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
@@ -194,6 +195,18 @@ TEST_F(RestoreTest, StartTimeoutDoesNotLimitTheLoad) {
   EXPECT_EQ(Status().state(), STARTING) << Status().failure();
   servers_.Release();
   EXPECT_EQ(Status().state(), RUNNING) << Status().failure();
+}
+
+// Each failover restarts the deadline of the load itself.
+TEST_F(RestoreTest, LoadWithFailoversEndsEventually) {
+  TrainFromCheckpoint();
+  Pass(kLoadTimeout - hours(1));
+  ASSERT_TRUE(ComeBack("server-0").ok());
+  Pass(hours(1) + seconds(10));
+  EXPECT_EQ(Status().state(), FAILED);
+  EXPECT_NE(Status().failure().find("to load the checkpoint"), std::string::npos)
+      << Status().failure();
+  servers_.Forget();
 }
 
 TEST_F(RestoreTest, StartTimeoutLimitsTheWaitForNodes) {

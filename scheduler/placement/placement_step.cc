@@ -71,7 +71,8 @@ class Stepper {
   }
 
   Urgency UrgencyOf(const ReplicaSet& set, const std::vector<ServerNumber>& wanted) {
-    if (1 + set.backups.size() < wanted.size()) return Urgency::kRepair;
+    // A primary that cannot write needs a successor.
+    if (1 + set.backups.size() < wanted.size() || !At(set.primary).writes) return Urgency::kRepair;
     const bool drains =
         At(set.primary).draining ||
         absl::c_any_of(set.backups, [&](ServerNumber server) { return At(server).draining; });

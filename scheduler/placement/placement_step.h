@@ -39,7 +39,8 @@ struct MovesLeft {
 // dead.
 bool CompleteHandovers(const std::vector<PlacementServer>& servers, Placement& placement);
 
-// What a step may do. kRepairs: 1 and, of 3, replicas that are missing.
+// What a step may do. kRepairs: only 1, and from 3 only the learners for missing replicas and for
+// primaries that cannot write.
 enum class StepScope { kAll, kRepairs };
 
 // Takes one step:

@@ -443,6 +443,10 @@ TEST(PlacementTest, UnwritablePrimaryStaysIfNoOtherCanWrite) {
   servers[1] = {1, false, 1};
   ASSERT_TRUE(PlacementStep(servers, 1, true, alone));
   EXPECT_TRUE(alone.partitions[0].IsLearner(1)) << "it still sends its data to learners";
+  Placement repaired = First({0, 1}, 1, 1);
+  ASSERT_TRUE(StepTowards(ComputeTarget(servers, 1, {}, repaired), servers, {}, repaired,
+                          StepScope::kRepairs));
+  EXPECT_TRUE(repaired.partitions[0].IsLearner(1));
 }
 
 TEST(PlacementTest, LastServerCannotBeDrained) {

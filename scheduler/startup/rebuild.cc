@@ -124,6 +124,17 @@ uint64_t PrimarySince(const RoutingTable& routing, int partition) {
   return partition < routing.replicas_size() ? routing.replicas(partition).primary_since() : 0;
 }
 
+// The names of the servers that retain an earlier replica of the partition.
+std::vector<std::string> Retained(const RoutingTable& routing, int partition) {
+  std::vector<std::string> names;
+  if (partition >= routing.replicas_size()) return names;
+  for (const uint32_t server : routing.replicas(partition).retained()) {
+    if (server < static_cast<uint32_t>(routing.servers_size()))
+      names.push_back(routing.servers(static_cast<int>(server)).node());
+  }
+  return names;
+}
+
 // The name of the partition's primary; empty if it has none.
 std::string PrimaryOf(const RoutingTable& routing, int partition) {
   const uint32_t primary = routing.primary(partition);
@@ -166,10 +177,12 @@ HeldReplicas ReplicasOf(const std::vector<RegisterRequest>& registrations) {
 //
 // If all servers in sync by the newest known routing have registered without a replica
 // (`is_handed_over`), they have deleted it by a later one, under which others had all its pushes.
-// The restarted server with the last position is then the candidate.
+// The restarted server with the last position is then the candidate, but not one of the `retained`
+// replicas, which lack pushes, unless it has got changes of a later term.
 std::vector<std::string> Candidates(const std::vector<std::string>& in_sync,
                                     const std::string& primary, uint64_t primary_since,
-                                    const std::vector<HeldReplica>& held, bool is_handed_over) {
+                                    const std::vector<HeldReplica>& held,
+                                    const std::vector<std::string>& retained, bool is_handed_over) {
   const bool primary_lives =
       std::any_of(held.begin(), held.end(), [&primary](const HeldReplica& replica) {
         return replica.server == primary && !replica.restarted;
@@ -178,6 +191,10 @@ std::vector<std::string> Candidates(const std::vector<std::string>& in_sync,
   const HeldReplica* ahead = nullptr;
   for (const HeldReplica& replica : held) {
     if (!replica.restarted || replica.position.first < least_term) continue;
+    if (is_handed_over && replica.position.first == primary_since &&
+        absl::c_linear_search(retained, replica.server)) {
+      continue;
+    }
     if (ahead == nullptr || replica.position > ahead->position) ahead = &replica;
   }
   std::vector<std::string> candidates;
@@ -372,9 +389,9 @@ absl::StatusOr<SchedulerState> RebuildState(const RebuildOptions& options,
   for (int partition = 0; partition < routing.primary_size(); ++partition) {
     const std::vector<std::string> in_sync = InSync(routing, partition);
     const std::vector<HeldReplica>& replicas = held[static_cast<uint32_t>(partition)];
-    const std::vector<std::string> candidates =
-        Candidates(in_sync, PrimaryOf(routing, partition), PrimarySince(routing, partition),
-                   replicas, IsHandedOver(in_sync, registrations, replicas));
+    const std::vector<std::string> candidates = Candidates(
+        in_sync, PrimaryOf(routing, partition), PrimarySince(routing, partition), replicas,
+        Retained(routing, partition), IsHandedOver(in_sync, registrations, replicas));
     if (candidates.empty()) {
       missing.push_back(partition);
       needed.insert(in_sync.begin(), in_sync.end());

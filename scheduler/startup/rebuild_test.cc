@@ -219,6 +219,11 @@ TEST(RebuildTest, RestartedSuccessorOfADeletedReplicaIsTheCandidate) {
     ASSERT_TRUE(state.ok()) << state.status();
     EXPECT_THAT(LastInSync(*state, 1), ElementsAre(2));
   }
+  // Server 2 had been dropped before, and has only what it retains from then.
+  RegisterRequest knows_better = predecessor;
+  knows_better.mutable_held_job()->mutable_routing()->mutable_replicas(1)->add_retained(1);
+  const auto stale = RebuildState(Options(), {knows_better, successor});
+  EXPECT_THAT(std::string(stale.status().message()), HasSubstr("partitions 1"));
   SetPosition(successor, 2, 3, 100);
   const auto earlier = RebuildState(Options(), {predecessor, successor});
   EXPECT_THAT(std::string(earlier.status().message()), HasSubstr("partitions 1"));

@@ -119,7 +119,7 @@ class ReplicaReceiver {
     std::vector<size_t> changes;
     bool is_asked = false;
     absl::Status status;
-    // DATA_LOSS if a change contradicts the replica's state. The other partitions go on.
+    // DATA_LOSS if a change contradicts the replica's state. The other partitions continue.
     absl::Status divergence;
     ReplicaPosition position;
     // The last change, which the answer waits for; nullopt if the replica accepts none.

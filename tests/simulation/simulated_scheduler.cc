@@ -66,15 +66,19 @@ class SimulatedScheduler::ServerCallerOnNetwork final : public ServerCaller {
 
   void Call(const std::string& address, const std::string& rpc,
             const google::protobuf::Message& request, MonotonicDuration timeout,
-            std::shared_ptr<google::protobuf::Message>, Done done) override {
+            std::shared_ptr<google::protobuf::Message> response, Done done) override {
     if (rpc == kReleaseLogicalWorkerRpc.name) {
       const auto& release = dynamic_cast<const ReleaseLogicalWorkerRequest&>(request);
       options_.releasing(release.logical_worker(), release.incarnation());
     }
-    caller_.Call(address, "/pawl.ServerControl/" + rpc, EncodeSmall(request).bytes, timeout,
-                 [done = std::move(done)](absl::Status status, IncomingMessage) mutable {
-                   done(std::move(status));
-                 });
+    caller_.Call(
+        address, "/pawl.ServerControl/" + rpc, EncodeSmall(request).bytes, timeout,
+        [response, done = std::move(done)](absl::Status status, IncomingMessage answer) mutable {
+          std::string bytes(answer.bytes.size(), '\0');
+          answer.bytes.CopyTo(bytes.data());
+          if (status.ok() && !response->ParseFromString(bytes)) std::abort();
+          done(std::move(status));
+        });
   }
 
  private:

@@ -432,6 +432,8 @@ class Job:
         while not finishing.done(_FOLLOW_INTERVAL_S):
             if self.client.describe()["state"] == "COMPLETED":
                 break
+            # Its last step may close only when this process's other ranks have ended it.
+            self._send_evaluated()
         else:
             finishing.wait()
         self._hosted.finish(rank.number)

@@ -174,8 +174,8 @@ class StateTable:
     Args:
       client: the process's.
       mode: the job's.
-      may_have_holes: whether servers drop some pushes (backup workers). A state that is not whole
-        is none then.
+      may_have_holes: whether servers drop some pushes (backup workers). An incomplete state then
+        counts as missing.
     """
 
     def __init__(self, client: Client, mode: str, may_have_holes: bool = False):

@@ -145,7 +145,9 @@ class _Report(Future[dict[str, Any]]):
                 self._value = sent.wait()
                 part = self._part + 1
             except errors.FailedPreconditionError:
-                if len(self._parts) == 1 or self._reports == _MAX_REPORTS:
+                # Only the last part is refused for others that are missing.
+                is_last = self._part + 1 == len(self._parts)
+                if len(self._parts) == 1 or not is_last or self._reports == _MAX_REPORTS:
                     raise
                 self._reports += 1
                 part = 0
