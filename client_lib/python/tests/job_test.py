@@ -256,11 +256,17 @@ class ReportTest(unittest.TestCase):
         report = self.report(scores=5)
         self.assertEqual(self.sent, [0, 1, 2])
         self.assertFalse(report.done())
-        self.answers += [FakeFuture(), self.forgotten(), FakeFuture(), FakeFuture()]
+        self.answers += [FakeFuture(), FakeFuture(), self.forgotten(), FakeFuture(), FakeFuture()]
         self.answers += [FakeFuture(result={"auc": 0.75})]
         last.ended, last.error = True, self.forgotten().error
         self.assertEqual(report.wait(), {"auc": 0.75})
-        self.assertEqual(self.sent, [0, 1, 2, 0, 1, 0, 1, 2])
+        self.assertEqual(self.sent, [0, 1, 2, 0, 1, 2, 0, 1, 2])
+
+    def test_earlier_part_is_refused_for_another_reason(self):
+        self.answers = [FakeFuture(), self.forgotten()]
+        with self.assertRaises(errors.FailedPreconditionError):
+            self.report(scores=5).wait()
+        self.assertEqual(self.sent, [0, 1])
 
     def test_scheduler_that_always_refuses_is_an_error(self):
         self.answers = [FakeFuture(), self.forgotten()] * 101
