@@ -116,7 +116,8 @@ TEST_F(DeathTest, StartingJobWaitsForAReplacementServer) {
   options.servers = 1;
   options.expected_workers = 1;
   options.lease = kLease;
-  options.flags["scheduler"] = {"--start_timeout_ms=4000"};
+  // A second server never comes, so that nothing is placed before the first one dies.
+  options.flags["scheduler"] = {"--start_timeout_ms=4000", "--servers=2"};
   ProcessCluster* const cluster = StartCluster(options);
   ASSERT_NE(cluster, nullptr);
   cluster->node("server-0").Signal(SIGKILL);
