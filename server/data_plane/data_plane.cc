@@ -260,7 +260,7 @@ absl::Status DataPlane::CheckLease(Replica& replica) const {
   const MonotonicTime now = clock_.LeaseNow();
   MonotonicTime until = MonotonicTime::max();
   for (const Follower& follower : replica.followers) {
-    if (follower.counts)
+    if (follower.is_synchronous)
       until = std::min(until, replicator_->PromisedUntil(follower.node, follower.incarnation));
   }
   // Otherwise only a synchronous follower can become the primary, once that is confirmed.

@@ -51,7 +51,7 @@ struct Follower {
     kCatchingUp,
     // It has everything up to `acked`, and all later entries are on the stream.
     kStreaming,
-    // A synchronous learner. Its stream has the entries up to `counts_after`. Once these have
+    // A synchronous learner. Its stream has the entries up to `synchronous_after`. Once these have
     // arrived it gets the later ones on another stream, where they do not queue behind what other
     // learners lack.
     kChangingStreams,
@@ -65,10 +65,10 @@ struct Follower {
   State state = State::kNeedsSnapshot;
   // It is synchronous: nothing is acknowledged without it. It is a backup, or a learner that has
   // nearly caught up.
-  bool counts = false;
+  bool is_synchronous = false;
   // For a synchronous learner: the last change before it became one. It has caught up once it has
   // this change.
-  uint64_t counts_after = 0;
+  uint64_t synchronous_after = 0;
   // The routing still names it as a learner.
   bool is_learner = false;
   // The routing epoch since which it learns, or learned before it became a backup.
@@ -99,7 +99,7 @@ struct Follower {
   std::optional<double> snapshot_bytes_per_s;
   // kCatchingUp, and kStreaming for a learner that is not synchronous: how fast its stream drains.
   DrainRate drain;
-  // kInstalling: the entries after the snapshot. kChangingStreams: those after `counts_after`.
+  // kInstalling: the entries after the snapshot. kChangingStreams: those after `synchronous_after`.
   // kAsked, kGoingBack, kCatchingUp: those after `asked_at`. With a log the oldest ones may have
   // been dropped: the `unread_bytes` of entries from `unread_from` on are read from the log.
   std::deque<ReplicationStream::Entry> held;
@@ -108,7 +108,9 @@ struct Follower {
   size_t unread_bytes = 0;
 
   // It has everything that is acknowledged, now and from now on. REQUIRES: is_learner
-  bool HasCaughtUp() const { return counts && state == State::kStreaming && acked >= counts_after; }
+  bool HasCaughtUp() const {
+    return is_synchronous && state == State::kStreaming && acked >= synchronous_after;
+  }
 };
 
 }  // namespace pawl

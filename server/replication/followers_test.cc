@@ -483,13 +483,13 @@ TEST_F(FollowersTest, Unreplicated16BitPushStaysInFlight) {
 // The message that brought an entry also has those of other partitions, and may be a hundred times
 // as large.
 TEST_F(FollowersTest, EntryHeldForALearnerReleasesItsMessage) {
-  const auto message_is_kept_for = [&](Follower::State state, bool counts) {
+  const auto message_is_kept_for = [&](Follower::State state, bool is_synchronous) {
     Replica replica(0, /*logs=*/false);
     MutexLock lock(replica.mu);
     Follower& follower = replica.followers.emplace_back();
     follower.stream = NewStream();
     follower.state = state;
-    follower.counts = counts;
+    follower.is_synchronous = is_synchronous;
     auto message = std::make_shared<const std::string>("entry, and those of others");
     const std::weak_ptr<const std::string> watched = message;
     replica.SendToFollowers({0, 1, ByteView(message->data(), 5), message});
@@ -507,8 +507,8 @@ TEST_F(FollowersTest, EntryHeldForALearnerReleasesItsMessage) {
   };
   for (const auto state :
        {Follower::State::kAsked, Follower::State::kInstalling, Follower::State::kStreaming}) {
-    EXPECT_FALSE(message_is_kept_for(state, /*counts=*/false)) << static_cast<int>(state);
-    EXPECT_TRUE(message_is_kept_for(state, /*counts=*/true)) << static_cast<int>(state);
+    EXPECT_FALSE(message_is_kept_for(state, /*is_synchronous=*/false)) << static_cast<int>(state);
+    EXPECT_TRUE(message_is_kept_for(state, /*is_synchronous=*/true)) << static_cast<int>(state);
   }
 }
 

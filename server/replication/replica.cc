@@ -24,12 +24,13 @@ ABSL_ATTRIBUTE_NOINLINE ReplicationStream::Entry CopyOf(const ReplicationStream:
 uint64_t Replica::CommitIndex() const {
   if (unconfirmed_since != 0) return 0;
   if (role == ReplicaRole::kPrimary && min_in_sync > 1) {
-    const auto counts = [](const Follower& follower) { return follower.counts; };
-    if (1 + std::count_if(followers.begin(), followers.end(), counts) < min_in_sync) return 0;
+    const auto is_synchronous = [](const Follower& follower) { return follower.is_synchronous; };
+    if (1 + std::count_if(followers.begin(), followers.end(), is_synchronous) < min_in_sync)
+      return 0;
   }
   uint64_t index = logs ? std::min(durable_index, partition->log_index()) : partition->log_index();
   for (const Follower& follower : followers) {
-    if (follower.counts) index = std::min(index, follower.acked);
+    if (follower.is_synchronous) index = std::min(index, follower.acked);
   }
   return index;
 }
@@ -39,7 +40,7 @@ void Replica::SendToFollowers(const ReplicationStream::Entry& entry) {
   std::optional<ReplicationStream::Entry> copy;
   const auto entry_for = [&](const Follower& follower) -> const ReplicationStream::Entry& {
     // Its memory is counted among the bytes in flight.
-    if (follower.counts) return entry;
+    if (follower.is_synchronous) return entry;
     if (!copy.has_value()) copy = CopyOf(entry);
     return *copy;
   };
@@ -61,7 +62,7 @@ void Replica::SendToFollowers(const ReplicationStream::Entry& entry) {
         follower.drain.OnAppended(entry.bytes.size());
         break;
     }
-    if (follower.counts) continue;
+    if (follower.is_synchronous) continue;
     const size_t backlog = BacklogOf(follower);
     const size_t bound = MaxLearnerBacklog();
     if (static_cast<double>(backlog) > kUnbrakedShare * static_cast<double>(bound)) brakes = true;
@@ -101,7 +102,7 @@ size_t Replica::BacklogOf(const Follower& follower) const {
 
 // A follower that does not answer slows no push: it gets another snapshot when it answers again.
 bool Replica::IsBraked(const Follower& follower) const {
-  if (follower.counts) return false;
+  if (follower.is_synchronous) return false;
   if (follower.state == Follower::State::kInstalling) return !follower.install_fails;
   const bool is_fed = follower.state == Follower::State::kStreaming ||
                       follower.state == Follower::State::kCatchingUp;

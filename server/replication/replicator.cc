@@ -100,7 +100,7 @@ void Replicator::SetFollowers(Replica& replica, const RoutingTable& routing, boo
       }
     }
     // A synchronous learner stays synchronous: the scheduler may be about to make it a backup.
-    follower.counts = follower.counts || !is_learner;
+    follower.is_synchronous = follower.is_synchronous || !is_learner;
     follower.is_learner = is_learner;
     needs_snapshot = needs_snapshot || follower.state == Follower::State::kNeedsSnapshot;
     followers.push_back(std::move(follower));
@@ -242,20 +242,21 @@ void Replicator::AddCaughtUp(Replica& replica, HeartbeatRequest& request) {
 
 void Replicator::Advance(Replica& replica, Follower& follower, uint64_t position) {
   follower.acked = std::max(follower.acked, position);
-  if (!follower.counts) {
+  if (!follower.is_synchronous) {
     follower.drain.Sample(follower.stream->BytesOf(replica.index), clock_.Now());
     const uint64_t last = replica.partition->log_index();
     if (follower.acked < last && follower.stream->Bytes() > replica.limits.nearly_caught_up_bytes)
       return;
     // From here on nothing is acknowledged without it.
-    follower.counts = true;
-    follower.counts_after = last;
+    follower.is_synchronous = true;
+    follower.synchronous_after = last;
   }
   if (follower.on_catch_up_stream && follower.state == Follower::State::kStreaming) {
     follower.state = Follower::State::kChangingStreams;
-    follower.counts_after = replica.partition->log_index();
+    follower.synchronous_after = replica.partition->log_index();
   }
-  if (follower.state != Follower::State::kChangingStreams || follower.acked < follower.counts_after)
+  if (follower.state != Follower::State::kChangingStreams ||
+      follower.acked < follower.synchronous_after)
     return;
   follower.state = Follower::State::kStreaming;
   follower.on_catch_up_stream = false;
@@ -351,7 +352,8 @@ void Replicator::TakePosition(const Server& server, const ReplicaPosition& posit
           CatchUp(replica, *follower);
         } else {
           const bool was_on_catch_up_stream = follower->on_catch_up_stream;
-          after.is_of_backup = after.is_of_backup || (follower->counts && !was_on_catch_up_stream);
+          after.is_of_backup =
+              after.is_of_backup || (follower->is_synchronous && !was_on_catch_up_stream);
           Advance(*replica, *follower, position.log_index());
           after.changes_streams =
               after.changes_streams || was_on_catch_up_stream != follower->on_catch_up_stream;
