@@ -55,6 +55,7 @@ NodeLink::Events ServerNode::Events() {
     if (data_plane_.IsRouted()) routed_ = true;
     ConfirmRouting();
   };
+  events.acts_by_routing = [this] { return !data_plane_.IsYielding(); };
   events.job_state = [this](JobState state, const std::string& failure) {
     MutexLock lock(mu_);
     news_.job_state = state;
@@ -82,7 +83,7 @@ void ServerNode::ConfirmRouting() {
     if (refusals_ > 0 && clock_.Now() < next_confirmation_) return;
     confirming_ = true;
   }
-  link_.ConfirmRouting(epoch, [this, epoch](const absl::Status& status) {
+  const bool sent = link_.ConfirmRouting(epoch, [this, epoch](const absl::Status& status) {
     if (status.ok()) data_plane_.OnConfirmed(epoch);
     {
       MutexLock lock(mu_);
@@ -96,6 +97,9 @@ void ServerNode::ConfirmRouting() {
     // A newer routing may have arrived meanwhile.
     if (status.ok()) ConfirmRouting();
   });
+  if (sent) return;
+  MutexLock lock(mu_);
+  confirming_ = false;
 }
 
 MonotonicTime ServerNode::LeaseUntil() const {

@@ -103,6 +103,7 @@ class ServerNode final : public JobMembership {
   // Asks the scheduler to confirm the routing that this server acts by, unless it needs no
   // confirmation or a request is in progress.
   void ConfirmRouting();
+  void OnHandedOver() override { ConfirmRouting(); }
   // JobMembership. The lease is the one under which the roles hold.
   MonotonicTime LeaseUntil() const override;
   bool HasStarted() const override;

@@ -104,6 +104,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
       started_ = true;
       registration = registration_count_;
       routing_epoch_ = 0;
+      acts_by_routing_ = true;
       routing_ = nullptr;
       heartbeats_in_flight_ = 0;
       told_to_leave_ = false;
@@ -116,12 +117,12 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
     });
   }
 
-  void ConfirmRouting(uint64_t epoch, absl::AnyInvocable<void(absl::Status)> done) {
+  bool ConfirmRouting(uint64_t epoch, absl::AnyInvocable<void(absl::Status)> done) {
     ConfirmRoutingRequest request;
     uint64_t registration;
     {
       MutexLock lock(mu_);
-      if (closed_ || !started_) return;
+      if (closed_ || !started_) return false;
       registration = registration_count_;
       request.set_node(registration_.node());
       request.set_incarnation(registration_.incarnation());
@@ -134,6 +135,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
                             done(std::move(status));
                             self->EndEvent(kRoutingEvent);
                           });
+    return true;
   }
 
   void Close() {
@@ -469,8 +471,10 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
       if (closed_ || registration != registration_count_) return;
       request.set_newer_than_epoch(routing_epoch_);
       request.set_accepts_changes(routing_ != nullptr);
-      request.set_node(registration_.node());
-      request.set_incarnation(registration_.incarnation());
+      if (acts_by_routing_) {
+        request.set_node(registration_.node());
+        request.set_incarnation(registration_.incarnation());
+      }
     }
     const MonotonicTime sent = clock_.Now();
     routing_channel_.Call("/pawl.Scheduler/GetRouting", EncodeSmall(request), kRoutingAttempt,
@@ -500,7 +504,10 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
     if (is_newer && events_.routing != nullptr) {
       if (!BeginEvent(registration, kRoutingEvent)) return;
       events_.routing(*table);
+      const bool acts_by_it = events_.acts_by_routing == nullptr || events_.acts_by_routing();
       EndEvent(kRoutingEvent);
+      MutexLock lock(mu_);
+      acts_by_routing_ = acts_by_it;
     }
     // The scheduler held the call for its whole duration: nothing new.
     const bool waited =
@@ -562,6 +569,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
   MonotonicTime last_answer_ PAWL_GUARDED_BY(mu_);
   JobState job_state_ PAWL_GUARDED_BY(mu_) = JOB_STATE_UNSPECIFIED;
   uint64_t routing_epoch_ PAWL_GUARDED_BY(mu_) = 0;
+  bool acts_by_routing_ PAWL_GUARDED_BY(mu_) = true;
   // The table to which changes will be applied; null: ask for the whole table.
   std::shared_ptr<const RoutingTable> routing_ PAWL_GUARDED_BY(mu_);
   int heartbeats_in_flight_ PAWL_GUARDED_BY(mu_) = 0;
@@ -583,8 +591,8 @@ void NodeLink::Register(RegisterRequest request, MonotonicTime deadline, Registe
 }
 
 void NodeLink::Start() { state_->Start(); }
-void NodeLink::ConfirmRouting(uint64_t epoch, absl::AnyInvocable<void(absl::Status)> done) {
-  state_->ConfirmRouting(epoch, std::move(done));
+bool NodeLink::ConfirmRouting(uint64_t epoch, absl::AnyInvocable<void(absl::Status)> done) {
+  return state_->ConfirmRouting(epoch, std::move(done));
 }
 void NodeLink::Close() { state_->Close(); }
 NodeLink::Identity NodeLink::identity() const { return state_->identity(); }

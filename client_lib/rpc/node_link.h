@@ -52,6 +52,9 @@ class NodeLink {
     std::function<void(const HeartbeatRequest&)> heartbeat_answered = {};
     // A routing table newer than all earlier ones of this incarnation. May be null.
     std::function<void(const RoutingTable&)> routing;
+    // Whether the node acts by that routing table when `routing` returns, as part of that event.
+    // Otherwise the scheduler learns it from ConfirmRouting or a heartbeat. Null: always.
+    std::function<bool()> acts_by_routing = {};
     // The job's state has changed; it never goes back. `failure` is the scheduler's message if the
     // state is FAILED. Heartbeats continue after the end of the job, until Close. May be null.
     std::function<void(JobState state, const std::string& failure)> job_state;
@@ -84,8 +87,9 @@ class NodeLink {
   void Start();
 
   // Asks the scheduler once to confirm that this node acts by the routing of `epoch`. `done` runs
-  // as an event, unless the incarnation ends first. REQUIRES: Start was called.
-  void ConfirmRouting(uint64_t epoch, absl::AnyInvocable<void(absl::Status)> done);
+  // as an event, unless the incarnation ends first. False: the incarnation has not started, and
+  // nothing is asked.
+  bool ConfirmRouting(uint64_t epoch, absl::AnyInvocable<void(absl::Status)> done);
 
   // Stops the link. Says goodbye unless the scheduler has disowned this node, waits briefly for the
   // answer, and waits for a running event to end. Must not be called from an event. Idempotent. The

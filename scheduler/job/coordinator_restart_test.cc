@@ -166,7 +166,7 @@ TEST_F(RestartTest, EarlyReturningServerIsFailedOverAtOnce) {
   EXPECT_EQ(Routing().replicas(0).confirm_since(), 0u);
   EXPECT_EQ(Routing().replicas(0).retained_size(), 1) << "server-1 is the only one that has it";
   Pass(kUntilDead + seconds(1));
-  EXPECT_EQ(SetsText(), "server-1 server-0 | server-1 server-0");
+  EXPECT_EQ(SetsText(), "server-1 server-0 | server-0 server-1");
   EXPECT_EQ(Routing().replicas(0).retained_size(), 0);
 }
 

@@ -59,7 +59,11 @@ void Create(ServerNumber server, uint64_t epoch, ReplicaSet& set) {
 }  // namespace
 
 bool ReplicaSet::InSync(ServerNumber server) const {
-  return primary == server || Contains(backups, server);
+  return primary == server || Contains(backups, server) || (stays() && yielding == server);
+}
+
+ServerNumber ReplicaSet::NextPrimary() const {
+  return yielding != kNoServer && !backups.empty() ? backups.front() : primary;
 }
 
 bool ReplicaSet::IsLearner(ServerNumber server) const {
@@ -94,11 +98,16 @@ void Promote(ReplicaSet& set, uint64_t epoch) {
   Erase(set.primary, set.fallbacks);
   Erase(set.primary, set.retained);
   if (set.yielding != kNoServer && set.yielding != set.primary) {
-    Add(set.yielding, set.fallbacks);
-    Retain(set.yielding, epoch, set);
+    if (set.stays()) {
+      set.backups.push_back(set.yielding);
+    } else {
+      Add(set.yielding, set.fallbacks);
+      Retain(set.yielding, epoch, set);
+    }
   }
   set.primary_since = epoch;
   set.yielding = kNoServer;
+  set.yielding_since = 0;
   set.leaving = kNoServer;
   set.learners.clear();
   NoteInSyncChanged(epoch, set);

@@ -47,20 +47,26 @@ struct ReplicaSet {
   // The epoch at which last_in_sync became larger than the in-sync set. The primary acknowledges
   // nothing until it confirms that it acts by this epoch or a later one. 0: nothing to confirm.
   uint64_t confirm_since = 0;
-  // The previous primary, which must stop serving by the routing of primary_since and may not have
-  // adopted it yet. Once it has, or is dead, the first backup becomes primary. If all backups die
-  // first, it becomes primary again.
+  // The previous primary, which must stop serving by the routing of `yielding_since` and may not
+  // act by it yet. Once it does, or is dead, the first backup becomes primary, and this server a
+  // backup unless it is `leaving`. If all backups die first, it becomes primary again.
   ServerNumber yielding = kNoServer;
+  uint64_t yielding_since = 0;
   // A replica in sync that is dropped once its replacement is in sync.
   ServerNumber leaving = kNoServer;
 
+  // The primary, a backup, or a yielding primary that becomes a backup.
   bool InSync(ServerNumber server) const;
   bool IsLearner(ServerNumber server) const;
   // last_in_sync has servers that are not in sync.
   bool IsUnconfirmed() const;
+  // A yielding primary becomes a backup.
+  bool stays() const { return yielding != kNoServer && yielding != leaving; }
   uint32_t in_sync() const {
-    return static_cast<uint32_t>(backups.size()) + (primary != kNoServer ? 1 : 0);
+    return static_cast<uint32_t>(backups.size()) + (primary != kNoServer || stays() ? 1 : 0);
   }
+  // The present primary; while it yields, its successor.
+  ServerNumber NextPrimary() const;
   // No server can serve the partition until a server of last_in_sync returns with its data.
   bool IsUnavailable() const;
 };
@@ -173,7 +179,7 @@ std::vector<uint32_t> ReleaseServer(ServerNumber server, bool needed, Placement&
 // Building blocks for placement_step.h.
 //
 // Makes the first backup primary from `epoch` on. Learners of its predecessor start over. A
-// yielding primary becomes a fallback.
+// yielding primary becomes a backup, or a fallback if it is leaving.
 void Promote(ReplicaSet& set, uint64_t epoch);
 // The backup, which is present, leaves the in-sync set.
 void LeaveInSync(ServerNumber backup, uint64_t epoch, ReplicaSet& set);

@@ -91,16 +91,16 @@ class Stepper {
     }
     const auto successor = absl::c_find_if(set.backups, writes);
     if (successor == set.backups.end() || handovers_ >= kMaxHandovers) return;
-    HandOver(successor, set);
+    HandOver(successor, /*leaves=*/true, set);
   }
 
-  // REQUIRES: handovers_ < kMaxHandovers.
-  void HandOver(std::vector<ServerNumber>::iterator successor, ReplicaSet& set) {
+  // `leaves`: the primary does not become a backup. REQUIRES: handovers_ < kMaxHandovers.
+  void HandOver(std::vector<ServerNumber>::iterator successor, bool leaves, ReplicaSet& set) {
     std::iter_swap(set.backups.begin(), successor);
     set.yielding = set.primary;
+    set.yielding_since = epoch_;
     set.primary = kNoServer;
-    set.primary_since = epoch_;
-    set.leaving = kNoServer;
+    set.leaving = leaves ? set.yielding : kNoServer;
     ++handovers_;
     changed_ = true;
   }
@@ -139,10 +139,11 @@ class Stepper {
       LeaveInSync(backup, epoch_, set);
       changed_ = true;
     }
-    if (absl::c_linear_search(wanted, set.primary) || handovers_ >= kMaxHandovers) return;
+    if (set.primary == wanted.front() || handovers_ >= kMaxHandovers) return;
     // No server would serve the partition until the successor is settled.
     if (!At(wanted.front()).settled) return;
-    HandOver(absl::c_find(set.backups, wanted.front()), set);
+    HandOver(absl::c_find(set.backups, wanted.front()),
+             /*leaves=*/!absl::c_linear_search(wanted, set.primary), set);
   }
 
   // Returns whether all wanted servers are in sync or learning.
@@ -190,7 +191,7 @@ bool CompleteHandovers(const std::vector<PlacementServer>& servers, Placement& p
     if (set.primary != kNoServer || set.yielding == kNoServer || set.backups.empty()) continue;
     const auto former =
         absl::c_find_if(servers, [&](const auto& server) { return server.number == set.yielding; });
-    if (former != servers.end() && former->adopted_epoch < set.primary_since) continue;
+    if (former != servers.end() && former->adopted_epoch < set.yielding_since) continue;
     Promote(set, placement.epoch + 1);
     changed = true;
   }
@@ -217,8 +218,7 @@ MovesLeft RemainingMoves(const PlacementTarget& target, const Placement& placeme
       left.partitions.push_back(p);
       left.servers.push_back(server);
     }
-    left.handovers +=
-        set.primary != kNoServer && !absl::c_linear_search(target.partitions[p], set.primary);
+    left.handovers += set.primary != kNoServer && set.primary != target.partitions[p].front();
   }
   return left;
 }

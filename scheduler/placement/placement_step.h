@@ -45,7 +45,7 @@ enum class StepScope { kAll, kRepairs };
 
 // Takes one step:
 //  1. A server in sync that cannot write its log leaves if another one can; a primary hands over.
-//  2. Drops superfluous replicas, and hands over primaries that are not in the target.
+//  2. Drops superfluous replicas, and hands over to the target's primaries.
 //  3. Starts learners within the limits: first where replicas are missing, then for draining
 //     servers, then for balance.
 // The number of replicas in sync never falls below both its present and its target value. A living

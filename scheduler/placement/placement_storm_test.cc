@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdlib>
 #include <random>
+#include <ranges>
 #include <set>
 #include <string>
 #include <tuple>
@@ -104,6 +105,8 @@ class Storm {
       ASSERT_EQ(set.leaving, kNoServer);
     }
     ExpectEven(Loads(placement_), all);
+    const auto [fewest, most] = std::ranges::minmax(Primaries(placement_) | std::views::values);
+    EXPECT_LE(most - fewest, 2 + 2 * kTolerance * partitions_ / static_cast<double>(all.size()));
   }
 
  private:

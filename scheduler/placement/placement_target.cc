@@ -114,6 +114,7 @@ class Planner {
     };
     add(p.present->primary);
     for (const ServerNumber backup : p.present->backups) add(backup);
+    if (p.present->stays()) add(p.present->yielding);
     for (const ReplicaSet::Learner& learner : p.present->learners) add(learner.server);
     // The leaving server stays until enough others are members.
     if (p.members.size() > replicas_)
@@ -229,12 +230,13 @@ class Planner {
     } while (added != removed && p.members.size() < all_.size());
   }
 
-  // The primary stays if it is a member. Otherwise the member with the fewest primaries follows.
+  // The primary, or its successor, stays if it is a member. Otherwise the member with the fewest
+  // primaries follows.
   void ChoosePrimaries() {
     for (const bool stays : {true, false}) {
       for (Partition& p : partitions_) {
-        auto it =
-            absl::c_find_if(p.members, [&](Server* s) { return s->number == p.present->primary; });
+        auto it = absl::c_find_if(p.members,
+                                  [&](Server* s) { return s->number == p.present->NextPrimary(); });
         if (p.members.empty() || stays != (it != p.members.end())) continue;
         if (!stays) {
           it = absl::c_min_element(
@@ -334,10 +336,10 @@ class Planner {
 
   bool CanPass(const Partition& p, Server* from, Server* to) const {
     const ReplicaSet& set = *p.present;
-    // A replica is being copied, or the primary hands over.
-    if (!set.learners.empty() || set.leaving != kNoServer || set.yielding != kNoServer)
-      return false;
+    // The primary hands over, or a replica is being copied.
+    if (set.yielding != kNoServer) return false;
     if (role_ == kPrimary) return p.IsOn(to);
+    if (!set.learners.empty() || set.leaving != kNoServer) return false;
     return !p.IsOn(to) && (from->zone == to->zone || p.InZoneOf(from) > p.InZoneOf(to));
   }
 

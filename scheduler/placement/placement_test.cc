@@ -322,6 +322,40 @@ TEST(PlacementTest, HandoverWaitsUntilThePrimaryKnows) {
   EXPECT_TRUE(HoldsNothing(0, placement));
 }
 
+TEST(PlacementTest, ReturnedServerGetsItsPrimariesBack) {
+  Placement placement = First({0, 1}, 8, 2);
+  ASSERT_TRUE(RemoveServers({0}, {}, placement));
+  Confirm(1, placement.epoch, 1, placement);
+  RecoverServer(0, {0, 1, 2, 3, 4, 5, 6, 7}, false, placement);
+  Settle(AllAt({0, 1}, placement.epoch), 2, placement);
+  ExpectEven(Primaries(placement), {0, 1});
+}
+
+TEST(PlacementTest, PrimaryThatStaysIsInSyncThroughoutItsHandover) {
+  Placement placement = First({0, 1}, 4, 2);
+  ASSERT_TRUE(RemoveServers({0}, {}, placement));
+  Confirm(1, placement.epoch, 1, placement);
+  RecoverServer(0, {0, 1, 2, 3}, false, placement);
+  for (uint32_t p = 0; p < 4; ++p) {
+    placement.partitions[p].learners = {{0, placement.epoch}};
+    ASSERT_TRUE(CaughtUp(p, 1, 0, placement.epoch, placement));
+  }
+  ASSERT_TRUE(PlacementStep(AllAt({0, 1}, placement.epoch), 2, true, placement));
+  const auto handing_over = std::find_if(placement.partitions.begin(), placement.partitions.end(),
+                                         [](const ReplicaSet& set) { return set.yielding == 1; });
+  ASSERT_NE(handing_over, placement.partitions.end());
+  const uint64_t term = handing_over->primary_since;
+  EXPECT_LT(term, placement.epoch) << "its backup still accepts the changes of that term";
+  EXPECT_EQ(handing_over->in_sync(), 2u);
+  EXPECT_TRUE(handing_over->InSync(1));
+  ASSERT_TRUE(PlacementStep(AllAt({0, 1}, placement.epoch), 2, true, placement));
+  EXPECT_EQ(handing_over->primary, 0u);
+  EXPECT_EQ(handing_over->primary_since, placement.epoch);
+  EXPECT_EQ(handing_over->backups, (Servers{1}));
+  EXPECT_FALSE(handing_over->IsUnconfirmed());
+  EXPECT_TRUE(handing_over->retained.empty());
+}
+
 TEST(PlacementTest, LivingPrimaryHandsOverOnlyToASettledServer) {
   Placement placement = First({0, 1}, 1, 2);
   std::vector<PlacementServer> servers = {{0, true, 1}, {1, false, 1}};

@@ -35,7 +35,8 @@ std::string PartitionsText(const std::vector<uint32_t>& partitions) {
 
 uint64_t ReplicaDirector::primaries_since() const {
   uint64_t since = 0;
-  for (const ReplicaSet& set : placement_.partitions) since = std::max(since, set.primary_since);
+  for (const ReplicaSet& set : placement_.partitions)
+    since = std::max({since, set.primary_since, set.yielding_since});
   return since;
 }
 

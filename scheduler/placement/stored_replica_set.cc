@@ -17,6 +17,7 @@ StoredReplicaSet ToStored(const ReplicaSet& set) {
   stored.set_retained_since(set.retained_since);
   stored.set_confirm_since(set.confirm_since);
   stored.set_yielding(set.yielding);
+  stored.set_yielding_since(set.yielding_since);
   stored.set_leaving(set.leaving);
   stored.set_created_epoch(set.created_epoch);
   return stored;
@@ -30,6 +31,9 @@ ReplicaSet FromStored(const StoredReplicaSet& stored) {
   for (int i = 0; i < stored.learners_size(); ++i)
     set.learners.push_back({stored.learners(i), stored.learners_since(i)});
   set.yielding = stored.yielding();
+  // Version 0.2 gave the partition a new term as soon as its primary yielded.
+  set.yielding_since =
+      stored.has_yielding_since() ? stored.yielding_since() : stored.primary_since();
   set.leaving = stored.leaving();
   set.created_epoch = stored.created_epoch();
   set.last_in_sync.assign(stored.last_in_sync().begin(), stored.last_in_sync().end());

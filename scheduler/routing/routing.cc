@@ -64,6 +64,7 @@ RoutingTable MakeRoutingTable(uint64_t job_id, const Placement& placement,
     }
     replicas.set_confirm_since(set.confirm_since);
     if (set.primary != kNoServer) continue;
+    if (set.yielding != kNoServer) replicas.set_yielding(index(set.yielding));
     for (const ServerNumber server : set.last_in_sync)
       replicas.add_last_in_sync(absl::StrCat("server-", server));
   }

@@ -14,7 +14,7 @@ namespace pawl {
 
 // The table of placement.epoch. It names all `servers`, also those without replicas, in an order
 // that changes little when a server joins or leaves. REQUIRES: server numbers are distinct;
-// primaries, backups and learners are among `servers`.
+// primaries, backups, learners and yielding primaries are among `servers`.
 RoutingTable MakeRoutingTable(uint64_t job_id, const Placement& placement,
                               const std::vector<const Node*>& servers);
 

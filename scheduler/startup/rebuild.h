@@ -61,7 +61,7 @@ bool HasAllServers(const std::vector<RegisterRequest>& registrations,
 absl::StatusOr<SchedulerState> RebuildState(const RebuildOptions& options,
                                             const std::vector<RegisterRequest>& registrations);
 
-// The memory limit of all registrations together. Each takes about 180 bytes per partition: the
+// The memory limit of all registrations together. Each takes about 205 bytes per partition: the
 // limit suffices for 300 servers of a job with kMaxPartitions, or for kMaxServers of a job with
 // 20,000 partitions.
 inline constexpr size_t kMaxRegistrationBytes = size_t{4} << 30;

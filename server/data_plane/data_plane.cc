@@ -35,7 +35,7 @@ std::string DescribeSender(const RequestHeader& header) {
 }  // namespace
 
 DataPlane::DataPlane(const DataPlaneOptions& options, const Clock& clock, Transport* peers,
-                     const JobMembership* membership)
+                     JobMembership* membership)
     : options_(options),
       clock_(clock),
       membership_(membership),
@@ -86,6 +86,7 @@ void DataPlane::AdoptRouting(const RoutingTable& routing) {
   WaitingCalls::ResumeReady(ready);
   waiting_.FailStale(stale);
   if (replicator_ != nullptr) replicator_->Pump();
+  EndHandovers();
 }
 
 void DataPlane::OnConfirmed(uint64_t epoch) {
@@ -134,11 +135,18 @@ std::shared_ptr<Replica> DataPlane::FindReplica(uint32_t partition) const {
 
 void DataPlane::OnAdvanced(const std::shared_ptr<Replica>& replica) {
   std::vector<std::shared_ptr<WaitingCall>> ready;
+  bool is_yielding = false;
   {
     MutexLock lock(replica->mu);
     replica->TakeReady(ready);
+    is_yielding = replica->yields_until.has_value();
   }
   WaitingCalls::ResumeReady(ready);
+  if (is_yielding) EndHandovers();
+}
+
+void DataPlane::EndHandovers() {
+  if (replica_map_.EndHandovers() && membership_ != nullptr) membership_->OnHandedOver();
 }
 
 std::vector<uint32_t> DataPlane::Served() const {
@@ -424,6 +432,7 @@ void DataPlane::Refuse(Method method, const RequestHeader* header, absl::Status 
 void DataPlane::Tick() {
   waiting_.Expire(replica_map_.view()->replicas);
   receiver_.Tick();
+  EndHandovers();
   PrepareReport();
   if (replicator_ == nullptr) return;
   bool asks = SchedulerIsSilent();

@@ -77,6 +77,9 @@ class JobMembership {
   // Whether the scheduler has reported the job as started and this server acts by a routing of its
   // present incarnation.
   virtual bool HasStarted() const = 0;
+  // Former primaries on this server have sent their followers what they had: it acts by its routing
+  // now (ReplicaMap::IsYielding). Called without locks.
+  virtual void OnHandedOver() = 0;
 
  protected:
   ~JobMembership() = default;
@@ -96,7 +99,7 @@ class DataPlane final : public RequestHandler, public DurableLog::Owner, public 
   // never ends, and the job has always started. All of them outlive this object, and none of their
   // callbacks runs after its destruction.
   DataPlane(const DataPlaneOptions& options, const Clock& clock, Transport* peers = nullptr,
-            const JobMembership* membership = nullptr);
+            JobMembership* membership = nullptr);
   ~DataPlane() override;
 
   // Sets the log that changes go to; without one durability is MEMORY. REQUIRES: called before
@@ -123,6 +126,8 @@ class DataPlane final : public RequestHandler, public DurableLog::Owner, public 
   uint64_t pushes_refused() const { return pushes_refused_; }
   // See ReplicaMap.
   uint64_t EpochToConfirm() const { return replica_map_.EpochToConfirm(); }
+  // ReplicaMap::IsYielding.
+  bool IsYielding() const { return replica_map_.IsYielding(); }
   void OnConfirmed(uint64_t epoch);
   // DurableLog::Owner. REQUIRES: SetLog.
   bool OnDurable(uint32_t partition) override;
@@ -316,6 +321,7 @@ class DataPlane final : public RequestHandler, public DurableLog::Owner, public 
   ReplicationHeader Header() const override;
   std::shared_ptr<Replica> FindReplica(uint32_t partition) const override;
   void OnAdvanced(const std::shared_ptr<Replica>& replica) override;
+  void EndHandovers();
   void PrepareReport();
   // Records whether the log can be written, and reports a failure.
   void WatchDisk(const View& view, HeartbeatRequest& report);
@@ -331,7 +337,7 @@ class DataPlane final : public RequestHandler, public DurableLog::Owner, public 
   const Clock& clock_;
   // Constant once there is a routing table.
   DurableLog* log_ = nullptr;
-  const JobMembership* const membership_;
+  JobMembership* const membership_;
   mutable std::atomic<bool> started_{false};
   ReplicaMap replica_map_;
   WaitingCalls waiting_;

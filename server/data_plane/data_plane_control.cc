@@ -64,7 +64,8 @@ void DataPlane::PrepareReport() {
   HeartbeatRequest report;
   *report.mutable_server() = Counters(/*may_be_old=*/true);
   const auto view = replica_map_.view();
-  report.set_routing_epoch(view->epoch);
+  // Read after the view, which a handover precedes.
+  const bool acts_by_view = !replica_map_.IsYielding();
   WatchDisk(*view, report);
   if (replicator_ != nullptr) {
     for (const auto& replica : view->replicas) {
@@ -82,6 +83,7 @@ void DataPlane::PrepareReport() {
   }
   for (Takeover& takeover : replica_map_.Takeovers()) *report.add_takeovers() = std::move(takeover);
   MutexLock lock(report_mu_);
+  report.set_routing_epoch(acts_by_view ? view->epoch : report_.routing_epoch());
   AddPartitionFigures(*view, report);
   report_ = std::move(report);
 }

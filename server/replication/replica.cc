@@ -154,6 +154,12 @@ void Replica::RequireSnapshot(Follower& follower) {
   follower.snapshot_bytes_per_s.reset();
 }
 
+void Replica::DropFollowers() {
+  for (Follower& follower : followers) RequireSnapshot(follower);
+  followers.clear();
+  yields_until.reset();
+}
+
 void Replica::RestartSnapshot(Follower& follower) {
   RequireSnapshot(follower);
   ++follower.failed_installs;

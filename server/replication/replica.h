@@ -104,6 +104,9 @@ struct Replica {
   // For a primary: PartitionReplicas.confirm_since until the scheduler has confirmed it; then 0.
   uint64_t unconfirmed_since PAWL_GUARDED_BY(mu) = 0;
   std::vector<Follower> followers PAWL_GUARDED_BY(mu);
+  // For a retained replica: until then it still sends the followers what it has as the former
+  // primary (ReplicaMap::EndHandovers).
+  std::optional<MonotonicTime> yields_until PAWL_GUARDED_BY(mu);
   uint64_t durable_index PAWL_GUARDED_BY(mu) = 0;
   // Whether a learner may lack so much that ThrottlePush slows pushes. Set under `mu`.
   std::atomic<bool> brakes{false};
@@ -150,6 +153,11 @@ struct Replica {
     return role == ReplicaRole::kPrimary && partition != nullptr;
   }
 
+  // It sends its changes to followers: as the primary, or as the former one that hands over.
+  bool HasFollowersToServe() const PAWL_REQUIRES(mu) {
+    return HasDataAsPrimary() || yields_until.has_value();
+  }
+
   // The last change that is durable here and on every synchronous follower; 0 while too few of
   // these exist or the scheduler has not confirmed that no other server is one. It falls when a
   // learner becomes synchronous; that is reported only once the learner has what was acknowledged
@@ -180,6 +188,9 @@ struct Replica {
 
   // Makes the follower wait for a snapshot.
   void RequireSnapshot(Follower& follower) PAWL_REQUIRES(mu);
+
+  // Sends the followers nothing more.
+  void DropFollowers() PAWL_REQUIRES(mu);
 
   // Counts a failure and makes the follower wait for another snapshot.
   void RestartSnapshot(Follower& follower) PAWL_REQUIRES(mu);

@@ -50,7 +50,8 @@ bool RefersOnlyToListedServers(const RoutingTable& routing) {
       routing.replicas().begin(), routing.replicas().end(), [&](const PartitionReplicas& replicas) {
         return std::all_of(replicas.backups().begin(), replicas.backups().end(), is_known) &&
                std::all_of(replicas.learners().begin(), replicas.learners().end(), is_known) &&
-               std::all_of(replicas.retained().begin(), replicas.retained().end(), is_known);
+               std::all_of(replicas.retained().begin(), replicas.retained().end(), is_known) &&
+               (!replicas.has_yielding() || is_known(replicas.yielding()));
       });
 }
 
@@ -108,6 +109,7 @@ void ReplicaMap::Begin(uint64_t job_id, const PartitionOptions& options, uint32_
   MutexLock lock(mu_);
   former_promise_ = promise;
   confirmed_ = 0;
+  yielded_ = 0;
   auto view = std::make_shared<View>(*view_);
   view->job_id = job_id;
   view->options = options;
@@ -281,11 +283,13 @@ void ReplicaMap::AdoptPartition(uint32_t p, Adoption& adoption) {
   if (role != ReplicaRole::kPrimary) replica->cut = nullptr;
   if (was == ReplicaRole::kPrimary && role != ReplicaRole::kPrimary)
     replica->TakeAll(adoption.stale);
-  // Also if it is primary again: by routings that it has not seen, another server may have been
-  // primary in between.
-  if (role != ReplicaRole::kPrimary || replica->primary_since != wanted.primary_since()) {
-    for (Follower& follower : replica->followers) replica->RequireSnapshot(follower);
-    replica->followers.clear();
+  if (wanted.has_yielding() && wanted.yielding() == self &&
+      replica->primary_since == wanted.primary_since()) {
+    if (was == ReplicaRole::kPrimary) BeginHandover(replica);
+  } else if (role != ReplicaRole::kPrimary || replica->primary_since != wanted.primary_since()) {
+    // Also if it is primary again: by routings that it has not seen, another server may have been
+    // primary in between.
+    replica->DropFollowers();
   }
   if (role == ReplicaRole::kDropped) {
     replica->TakeAll(adoption.stale);
@@ -328,6 +332,56 @@ void ReplicaMap::AdoptAsPrimary(Replica& replica, const PartitionReplicas& wante
   replica.TakeReady(adoption.ready);
 }
 
+void ReplicaMap::BeginHandover(const std::shared_ptr<Replica>& replica) {
+  for (Follower& follower : replica->followers) {
+    if (!follower.is_synchronous) replica->RequireSnapshot(follower);
+  }
+  std::erase_if(replica->followers,
+                [](const Follower& follower) { return !follower.is_synchronous; });
+  const auto is_fed = [](const Follower& follower) {
+    return follower.state == Follower::State::kStreaming ||
+           follower.state == Follower::State::kChangingStreams;
+  };
+  // Otherwise they get what they lack from the next primary.
+  if (replica->partition == nullptr || !absl::c_all_of(replica->followers, is_fed))
+    return replica->DropFollowers();
+  replica->yields_until = clock_.Now() + kMaxHandoverTime;
+  MutexLock lock(mu_);
+  yielding_.push_back(replica);
+  yielded_ = adopting_;
+}
+
+bool ReplicaMap::EndHandovers() {
+  std::vector<std::shared_ptr<Replica>> yielding;
+  {
+    MutexLock lock(mu_);
+    if (yielding_.empty()) return false;
+    yielding = yielding_;
+  }
+  const MonotonicTime now = clock_.Now();
+  std::vector<std::shared_ptr<Replica>> ended;
+  for (const std::shared_ptr<Replica>& replica : yielding) {
+    MutexLock lock(replica->mu);
+    if (replica->yields_until.has_value()) {
+      const uint64_t last = replica->partition->log_index();
+      const auto lacks_changes = [&](const Follower& follower) { return follower.acked < last; };
+      if (now < *replica->yields_until && absl::c_any_of(replica->followers, lacks_changes))
+        continue;
+      replica->DropFollowers();
+    }
+    ended.push_back(replica);
+  }
+  MutexLock lock(mu_);
+  std::erase_if(yielding_,
+                [&](const auto& replica) { return absl::c_linear_search(ended, replica); });
+  return yielding_.empty();
+}
+
+bool ReplicaMap::IsYielding() const {
+  MutexLock lock(mu_);
+  return !yielding_.empty();
+}
+
 void ReplicaMap::ReportTakeover(Replica& replica, MonotonicTime without_primary_since) {
   const MonotonicTime now = clock_.Now();
   const MonotonicDuration still_waits =
@@ -345,8 +399,9 @@ void ReplicaMap::ReportTakeover(Replica& replica, MonotonicTime without_primary_
 
 uint64_t ReplicaMap::EpochToConfirm() const {
   MutexLock lock(mu_);
-  return view_->confirm_since > confirmed_ && view_->adopted_in == view_->incarnation ? view_->epoch
-                                                                                      : 0;
+  const bool is_due = std::max(view_->confirm_since, yielded_) > confirmed_ && yielding_.empty() &&
+                      view_->adopted_in == view_->incarnation;
+  return is_due ? view_->epoch : 0;
 }
 
 void ReplicaMap::OnConfirmed(uint64_t epoch, std::vector<std::shared_ptr<WaitingCall>>& ready) {

@@ -28,6 +28,8 @@ namespace pawl {
 // How long a takeover is reported, and the limit on reported takeovers.
 inline constexpr std::chrono::seconds kTakeoverReportTime{5};
 inline constexpr size_t kMaxTakeoversReported = 1024;
+// How long a former primary sends the changes that it has, before its successor takes over.
+inline constexpr std::chrono::milliseconds kMaxHandoverTime{500};
 
 // Thread-safe. Lock order: adoption, a replica's, the view's. So a thread that holds a replica may
 // read the view, and a reader of the view waits for no replica, however long its lock is held.
@@ -106,10 +108,17 @@ class ReplicaMap {
   bool AdoptRouting(const RoutingTable& routing, std::vector<std::shared_ptr<WaitingCall>>& ready,
                     std::vector<std::shared_ptr<WaitingCall>>& stale);
 
-  // The epoch that the scheduler is to confirm; 0: none.
+  // The epoch that the scheduler is to confirm; 0: none, or not while a handover runs.
   uint64_t EpochToConfirm() const;
   // The scheduler has confirmed that this incarnation acts by `epoch`. `ready`: as above.
   void OnConfirmed(uint64_t epoch, std::vector<std::shared_ptr<WaitingCall>>& ready);
+
+  // Some replicas that were primary still send what they have to their followers. Until that ends,
+  // this server does not act by its routing.
+  bool IsYielding() const;
+  // Ends the handovers whose followers have everything, or that last too long. True if the last one
+  // has ended now. Call it without locks.
+  bool EndHandovers();
 
   // Adds the table to `tables`. ALREADY_EXISTS if its id has another spec, RESOURCE_EXHAUSTED,
   // INVALID_ARGUMENT.
@@ -140,6 +149,9 @@ class ReplicaMap {
   // `is_first`: the primary is the first one since the partition was created.
   void AdoptAsPrimary(Replica& replica, const PartitionReplicas& wanted, bool is_first,
                       Adoption& adoption) PAWL_REQUIRES(adoption_mu_, replica.mu);
+  // The replica, until now primary, must yield.
+  void BeginHandover(const std::shared_ptr<Replica>& replica)
+      PAWL_REQUIRES(adoption_mu_, replica->mu);
   void ReportTakeover(Replica& replica, MonotonicTime without_primary_since)
       PAWL_REQUIRES(replica.mu);
   // From now on no sender of a routing older than `epoch` gets a promise. Returns until when, by
@@ -165,6 +177,10 @@ class ReplicaMap {
   // The epoch of the routing that is being adopted, or was adopted last.
   uint64_t adopting_ PAWL_GUARDED_BY(mu_) = 0;
   absl::btree_map<Server, MonotonicTime> promises_ PAWL_GUARDED_BY(mu_);
+  // Former primaries that still send what they have, and the last epoch by which one of them
+  // yielded.
+  std::vector<std::shared_ptr<Replica>> yielding_ PAWL_GUARDED_BY(mu_);
+  uint64_t yielded_ PAWL_GUARDED_BY(mu_) = 0;
   // With the times until which they are reported.
   std::deque<std::pair<MonotonicTime, Takeover>> takeovers_ PAWL_GUARDED_BY(mu_);
 };

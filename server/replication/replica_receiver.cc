@@ -54,7 +54,10 @@ absl::Status ReplicaReceiver::CheckSender(const ReplicaMap::View& view,
   const RoutingTable& routing = view.routing;
   const bool known =
       partition < static_cast<uint32_t>(std::min(routing.primary_size(), routing.replicas_size()));
-  const uint32_t primary = known ? routing.primary(static_cast<int>(partition)) : kNoPrimary;
+  uint32_t primary = known ? routing.primary(static_cast<int>(partition)) : kNoPrimary;
+  // A primary that hands over still sends what it has.
+  if (known && routing.replicas(static_cast<int>(partition)).has_yielding())
+    primary = routing.replicas(static_cast<int>(partition)).yielding();
   const bool is_primary =
       primary < static_cast<uint32_t>(routing.servers_size()) &&
       routing.servers(static_cast<int>(primary)).node() == header.node() &&

@@ -322,7 +322,7 @@ void Replicator::TakePosition(const Server& server, const ReplicaPosition& posit
   {
     MutexLock lock(replica->mu);
     Follower* const follower = replica->FindFollower(server.first, server.second);
-    if (!replica->HasDataAsPrimary() || follower == nullptr) return;
+    if (!replica->HasFollowersToServe() || follower == nullptr) return;
     switch (follower->state) {
       case Follower::State::kNeedsSnapshot:
       case Follower::State::kInstalling:

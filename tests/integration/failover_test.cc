@@ -25,6 +25,21 @@ TEST_F(FailoverTest, RestartedServerRejoins) {
   });
 }
 
+// With as many servers as replicas nothing is copied for that: only roles change.
+TEST_F(FailoverTest, RestartedServerGetsItsPrimariesBack) {
+  ExpectTheSameBits({.servers = 2}, [&](ProcessCluster& cluster) {
+    ASSERT_TRUE(cluster.Kill("server-0").ok());
+    Restart(cluster, "server-0");
+    ExpectRepair(cluster);
+    const auto even = cluster.WaitFor(
+        [](const auto& status) {
+          return status.moves().settled() && status.moves().handovers() >= kPartitions / 2;
+        },
+        kRepairTimeout);
+    EXPECT_TRUE(even.ok()) << even.status();
+  });
+}
+
 TEST_F(FailoverTest, PausedPrimaryIsReplacedAndReturns) {
   ExpectTheSameBits({}, [&](ProcessCluster& cluster) {
     cluster.node("server-2").Signal(SIGSTOP);

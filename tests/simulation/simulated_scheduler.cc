@@ -335,9 +335,25 @@ uint64_t SimulatedScheduler::PublishedEpoch() {
   if (routing_changed_) {
     routing_changed_ = false;
     const auto routing = PublishedRouting();
+    if (routing.has_value() && routing->epoch() != published_epoch_) NoteExchanges(*routing);
     published_epoch_ = routing.has_value() ? routing->epoch() : 0;
   }
   return published_epoch_;
+}
+
+void SimulatedScheduler::NoteExchanges(const RoutingTable& routing) {
+  std::map<int, std::string> yielding;
+  for (int p = 0; p < routing.replicas_size(); ++p) {
+    const PartitionReplicas& replicas = routing.replicas(p);
+    if (replicas.has_yielding())
+      yielding[p] = routing.servers(static_cast<int>(replicas.yielding())).node();
+    const auto former = yielding_.find(p);
+    if (former == yielding_.end() || replicas.has_yielding()) continue;
+    for (const uint32_t backup : replicas.backups()) {
+      role_exchanges_ += routing.servers(static_cast<int>(backup)).node() == former->second;
+    }
+  }
+  yielding_ = std::move(yielding);
 }
 
 }  // namespace pawl

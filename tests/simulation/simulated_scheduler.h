@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -87,6 +88,8 @@ class SimulatedScheduler {
   uint64_t rebuilds() const { return rebuilds_; }
   // Rebuilds that failed and will be retried.
   uint64_t refusals() const { return refusals_; }
+  // Primaries that handed over to a backup and became one.
+  uint64_t role_exchanges() const { return role_exchanges_; }
   // True if it has refused because of exactly the lost partitions, or because no server is left
   // that it could ask: the job has ended.
   bool has_refused_permanently() const { return refused_permanently_; }
@@ -109,6 +112,8 @@ class SimulatedScheduler {
   void Tick();
   void TickRebuild();
   void OnRefusal(const absl::Status& why);
+  // `routing` is published.
+  void NoteExchanges(const RoutingTable& routing);
   void BeginSave();
 
   EventLoop& loop_;
@@ -126,6 +131,9 @@ class SimulatedScheduler {
   // The published routing may have changed since published_epoch_ was computed.
   bool routing_changed_ = true;
   uint64_t published_epoch_ = 0;
+  // The former primaries of the partitions that are handed over by that routing.
+  std::map<int, std::string> yielding_;
+  uint64_t role_exchanges_ = 0;
 
   bool state_is_lost_ = false;
   std::set<std::string> rebuild_without_;

@@ -92,6 +92,7 @@ void ForEach(R& reached, Action action) {
   action("rebuilds", reached.rebuilds);
   action("rebuild refusals", reached.rebuild_refusals);
   action("lost partitions named", reached.lost_partitions_named);
+  action("exchanges of roles", reached.role_exchanges);
   action("releases", reached.releases);
   action("returns", reached.returns);
   action("catch-ups", reached.catch_ups);
@@ -213,6 +214,7 @@ class Simulation {
     reached.state_losses = injector_->state_losses();
     reached.rebuilds = cluster_.scheduler().rebuilds();
     reached.rebuild_refusals = cluster_.scheduler().refusals();
+    reached.role_exchanges = cluster_.scheduler().role_exchanges();
     reached.lost_partitions_named = cluster_.scheduler().has_refused_permanently();
     if (schedule_.consistency.mode() == BOUNDED) {
       reached.releases = clocks_.releases();

@@ -42,6 +42,8 @@ struct Reached {
   uint64_t rebuilds = 0;
   uint64_t rebuild_refusals = 0;
   uint64_t lost_partitions_named = 0;
+  // Primaries that handed over to a backup and became one.
+  uint64_t role_exchanges = 0;
   // BOUNDED: ranks that were released; that returned behind the others; that caught up and counted
   // again.
   uint64_t releases = 0;

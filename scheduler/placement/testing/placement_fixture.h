@@ -73,6 +73,12 @@ inline std::map<ServerNumber, int> Loads(const Placement& placement) {
   return loads;
 }
 
+inline std::map<ServerNumber, int> Primaries(const Placement& placement) {
+  std::map<ServerNumber, int> primaries;
+  for (const ReplicaSet& set : placement.partitions) ++primaries[set.primary];
+  return primaries;
+}
+
 inline void ExpectEven(const std::map<ServerNumber, int>& loads, const Servers& servers) {
   int least = INT32_MAX;
   int most = 0;

@@ -31,6 +31,7 @@ class DataPlaneTest : public testing::Test, public JobMembership {
  protected:
   MonotonicTime LeaseUntil() const override { return lease_until_; }
   bool HasStarted() const override { return has_started_; }
+  void OnHandedOver() override {}
 
   struct Answer {
     absl::Status status;

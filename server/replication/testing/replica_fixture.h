@@ -112,6 +112,7 @@ class ReplicaTest : public testing::Test {
     uint64_t created_epoch = 0;
     std::vector<uint32_t> retained = {};
     uint64_t confirm_since = 0;
+    std::optional<uint32_t> yielding = std::nullopt;
   };
   // All servers have that incarnation.
   static RoutingTable Routing(uint64_t epoch, const std::vector<Roles>& roles,
@@ -132,6 +133,7 @@ class ReplicaTest : public testing::Test {
       replicas.set_primary_since(of.since);
       replicas.set_created_epoch(of.created_epoch);
       replicas.set_confirm_since(of.confirm_since);
+      if (of.yielding.has_value()) replicas.set_yielding(*of.yielding);
       for (const uint32_t retained : of.retained) replicas.add_retained(retained);
       for (const uint32_t backup : of.backups) replicas.add_backups(backup);
       for (const uint32_t learner : of.learners) {
