@@ -181,6 +181,7 @@ Schedule DrawSchedule(uint64_t seed) {
 Schedule DrawAssignSchedule(uint64_t seed) {
   Schedule schedule = DrawSchedule(seed);
   schedule.assigns = true;
+  schedule.clip_global_norm = 0;
   return schedule;
 }
 
@@ -195,6 +196,9 @@ Schedule DrawClipSchedule(uint64_t seed) {
 
 Schedule DrawLeaseSchedule(uint64_t seed) {
   Schedule schedule = DrawSchedule(seed);
+  // The steps below are too many for thousands of ranks.
+  if (schedule.is_large()) schedule.ranks_per_worker = 1;
+  schedule.pace = Schedule().pace;
   schedule.replicas = 2;
   schedule.min_in_sync = 1;
   schedule.durability = LOG;
