@@ -76,7 +76,7 @@ CheckpointDirector::EndOrder CheckpointDirector::BeginEnd(uint64_t step, Monoton
   return end;
 }
 
-CheckpointDirector::EndStep CheckpointDirector::ContinueEnd(MonotonicTime now) {
+CheckpointDirector::EndProgress CheckpointDirector::ContinueEnd(MonotonicTime now) {
   const std::optional<Order> order = checkpoints_.in_progress();
   if (!order.has_value() || !order->is_final) return {};
   if (const absl::Status late = end_attempts_.CheckTime(now); !late.ok())

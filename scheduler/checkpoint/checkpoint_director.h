@@ -75,13 +75,13 @@ class CheckpointDirector {
     // The job's end has its checkpoint, or ends without one.
     bool end_decided = false;
   };
-  struct EndStep {
+  struct EndProgress {
     // Make another attempt.
     std::optional<Order> order;
     Outcome outcome;
   };
   // The next step of the checkpoint of the job's end.
-  EndStep ContinueEnd(MonotonicTime now);
+  EndProgress ContinueEnd(MonotonicTime now);
   Outcome OnCompleted(const Order& order, const std::string& folder, uint64_t unix_ms);
   Outcome OnFailed(const Order& order, const absl::Status& status, MonotonicTime now);
 

@@ -69,7 +69,7 @@ TEST_F(CheckpointDirectorTest, FinalCheckpointIsRetriedUntilItsTimeout) {
   clock_.Advance(kEndCheckpointPause);
   EXPECT_TRUE(director_.ContinueEnd(clock_.Now()).order.has_value());
   clock_.Advance(kEndCheckpointTimeout);
-  const CheckpointDirector::EndStep last = director_.ContinueEnd(clock_.Now());
+  const CheckpointDirector::EndProgress last = director_.ContinueEnd(clock_.Now());
   EXPECT_FALSE(last.order.has_value());
   EXPECT_TRUE(last.outcome.end_decided);
   EXPECT_FALSE(last.outcome.answer.ok());

@@ -175,7 +175,7 @@ void Coordinator::Tick() {
   CheckStartTimeout(now, actions);
   if (const auto order = checkpoints_.Next(CheckpointProgress(), now); order.has_value())
     CheckpointOnServers(*order, actions);
-  const CheckpointDirector::EndStep end = checkpoints_.ContinueEnd(now);
+  const CheckpointDirector::EndProgress end = checkpoints_.ContinueEnd(now);
   if (end.order.has_value()) CheckpointOnServers(*end.order, actions);
   CarryOut(end.outcome, actions);
   // Calls to servers wait for the store like all other actions.

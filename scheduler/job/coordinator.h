@@ -312,6 +312,8 @@ class Coordinator {
 
   // coordinator_state.cc: the status and the saved state.
   GetStatusResponse Status() const PAWL_REQUIRES(mu_);
+  // Adds the nodes, their ranks and replicas, and the mean loss.
+  void AddNodes(MonotonicTime now, GetStatusResponse& status) const PAWL_REQUIRES(mu_);
   void AddNodeStatus(const Node& node, MonotonicTime now, GetStatusResponse& status) const
       PAWL_REQUIRES(mu_);
   JobReport Report() const PAWL_REQUIRES(mu_);

@@ -46,6 +46,34 @@ GetStatusResponse Coordinator::Status() const {
   metrics_.AddTo(status);
   if (end_.digest().has_value()) status.set_digest(*end_.digest());
   *status.mutable_checkpoint() = checkpoints_.Status();
+  AddNodes(now, status);
+  ranks_.AddProgress(membership_, status);
+  if (options_.job.has_model()) {
+    status.set_learning_rate(RateAt(options_.job.optimizer(), status.steps()));
+    if (options_.job.has_sparse_optimizer()) {
+      status.set_sparse_learning_rate(RateAt(options_.job.sparse_optimizer(), status.steps()));
+    }
+  }
+  *status.mutable_moves() = director_.Moves(now);
+  // The nodes have not been told the newest placement yet.
+  if (published_.routing == nullptr || published_epoch != director_.epoch())
+    status.mutable_moves()->set_settled(false);
+  if (!state_.ended()) {
+    for (PushWait& wait : director_.PushWaits()) *status.add_push_waits() = std::move(wait);
+  }
+  *status.mutable_scale() = scale_;
+  if (options_.security) *status.mutable_security() = options_.security();
+  if (end_.counters().has_value()) *status.mutable_counters() = *end_.counters();
+  if (checkpoints_.file_counts().damaged > 0) {
+    ServerCounters files;
+    files.set_files_damaged(checkpoints_.file_counts().damaged);
+    files.set_files_repaired(checkpoints_.file_counts().replaced);
+    AddCounters(files, *status.mutable_counters());
+  }
+  return status;
+}
+
+void Coordinator::AddNodes(MonotonicTime now, GetStatusResponse& status) const {
   for (const Node* node : membership_.All()) AddNodeStatus(*node, now, status);
   // One pass: a job may have thousands of ranks and of workers.
   absl::flat_hash_map<std::string, NodeStatus*> workers;  // by name
@@ -78,30 +106,6 @@ GetStatusResponse Coordinator::Status() const {
     ranks_hosted += node.logical_workers_size();
   }
   if (ranks_hosted > 0) status.set_loss(loss_sum / ranks_hosted);
-  ranks_.AddProgress(membership_, status);
-  if (options_.job.has_model()) {
-    status.set_learning_rate(RateAt(options_.job.optimizer(), status.steps()));
-    if (options_.job.has_sparse_optimizer()) {
-      status.set_sparse_learning_rate(RateAt(options_.job.sparse_optimizer(), status.steps()));
-    }
-  }
-  *status.mutable_moves() = director_.Moves(now);
-  // The nodes have not been told the newest placement yet.
-  if (published_.routing == nullptr || published_epoch != director_.epoch())
-    status.mutable_moves()->set_settled(false);
-  if (!state_.ended()) {
-    for (PushWait& wait : director_.PushWaits()) *status.add_push_waits() = std::move(wait);
-  }
-  *status.mutable_scale() = scale_;
-  if (options_.security) *status.mutable_security() = options_.security();
-  if (end_.counters().has_value()) *status.mutable_counters() = *end_.counters();
-  if (checkpoints_.file_counts().damaged > 0) {
-    ServerCounters files;
-    files.set_files_damaged(checkpoints_.file_counts().damaged);
-    files.set_files_repaired(checkpoints_.file_counts().replaced);
-    AddCounters(files, *status.mutable_counters());
-  }
-  return status;
 }
 
 void Coordinator::AddNodeStatus(const Node& node, MonotonicTime now,

@@ -23,8 +23,8 @@ const char* Word(State state) {
       return "equal";
     case State::kDifferent:
       return "DIFFERENT";
-    case State::kMoving:
-      return "moving";
+    case State::kChanging:
+      return "changing";
     case State::kIncomplete:
       return "incomplete";
   }
@@ -36,17 +36,17 @@ State Compare(const std::vector<Replica>& replicas, size_t expected) {
   if (replicas.size() < expected || replicas.empty() || !replicas[0].primary)
     return State::kIncomplete;
   // Two replicas that differ at one index suffice, wherever the others are.
-  bool moving = false;
+  bool differ_in_index = false;
   for (size_t i = 0; i < replicas.size(); ++i) {
     for (size_t j = 0; j < i; ++j) {
       if (replicas[i].log_index != replicas[j].log_index) {
-        moving = true;
+        differ_in_index = true;
       } else if (replicas[i].fingerprint != replicas[j].fingerprint) {
         return State::kDifferent;
       }
     }
   }
-  return moving ? State::kMoving : State::kEqual;
+  return differ_in_index ? State::kChanging : State::kEqual;
 }
 
 }  // namespace
@@ -132,8 +132,8 @@ std::string ReplicaComparison::Text() const {
       absl::StrCat(FormatTable(rows), FormatCount(partitions_.size()), " partitions with ",
                    FormatCount(replicas), " replicas: ", Count(State::kEqual), " equal, ",
                    Count(State::kDifferent), " different");
-  if (const size_t moving = Count(State::kMoving); moving > 0) {
-    absl::StrAppend(&text, ", ", moving, " not seen at the same log index");
+  if (const size_t changing = Count(State::kChanging); changing > 0) {
+    absl::StrAppend(&text, ", ", changing, " not seen at the same log index");
   }
   if (const size_t incomplete = Count(State::kIncomplete); incomplete > 0) {
     absl::StrAppend(&text, ", ", incomplete, " with replicas that did not answer");

@@ -27,7 +27,7 @@ class ReplicaComparison {
     kEqual,
     kDifferent,
     // The replicas were not seen at the same log index.
-    kMoving,
+    kChanging,
     // A replica is missing.
     kIncomplete,
   };

@@ -91,7 +91,7 @@ TEST(ReplicaComparisonTest, PassingDifferenceDoesNotCount) {
 TEST(ReplicaComparisonTest, DifferentIndicesChangeNothing) {
   ReplicaComparison comparison;
   comparison.Add(Routing(), {First(), Fingerprints({{0, false, 9, 0xac}, {1, true, 20, 0xbb}})});
-  EXPECT_EQ(comparison.partitions()[0].state, State::kMoving);
+  EXPECT_EQ(comparison.partitions()[0].state, State::kChanging);
   EXPECT_EQ(comparison.partitions()[1].state, State::kEqual);
   EXPECT_FALSE(comparison.decided());
   EXPECT_TRUE(absl::StrContains(comparison.Text(), "1 not seen at the same log index"))
