@@ -138,12 +138,6 @@ absl::Status ServerNode::Start(const std::string& address) {
 void ServerNode::Register(MonotonicTime deadline) {
   member_ = false;
   routed_ = false;
-  {
-    // Answers for an earlier incarnation no longer arrive.
-    MutexLock lock(mu_);
-    confirming_ = false;
-    refusals_ = 0;
-  }
   RegisterRequest request;
   request.set_role(SERVER_ROLE);
   request.set_address(address_);
@@ -177,6 +171,10 @@ void ServerNode::Register(MonotonicTime deadline) {
     MutexLock lock(mu_);
     news_.registered = std::move(registered);
   });
+  // Confirmations that were asked for until now are no longer answered.
+  MutexLock lock(mu_);
+  confirming_ = false;
+  refusals_ = 0;
 }
 
 absl::Status ServerNode::Join(const RegisterResponse& registration) {

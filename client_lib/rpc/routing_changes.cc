@@ -3,25 +3,27 @@
 #include <algorithm>
 #include <string>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/limits.h"
 
 namespace pawl {
-namespace {
 
-// Whether every server that is named is one of `servers`.
-bool NamesOnly(int servers, uint32_t primary, const PartitionReplicas& replicas) {
-  const auto is_known = [servers](uint32_t server) {
-    return server < static_cast<uint32_t>(servers);
+bool NamesListedServers(const RoutingTable& table, int partition) {
+  const auto is_listed = [&table](uint32_t server) {
+    return server < static_cast<uint32_t>(table.servers_size());
   };
-  return (primary == kNoPrimary || is_known(primary)) &&
-         std::all_of(replicas.backups().begin(), replicas.backups().end(), is_known) &&
-         std::all_of(replicas.learners().begin(), replicas.learners().end(), is_known) &&
-         std::all_of(replicas.retained().begin(), replicas.retained().end(), is_known);
+  const uint32_t primary = table.primary(partition);
+  if (primary != kNoPrimary && !is_listed(primary)) return false;
+  // A table without replicas names primaries only.
+  if (partition >= table.replicas_size()) return true;
+  const PartitionReplicas& replicas = table.replicas(partition);
+  return absl::c_all_of(replicas.backups(), is_listed) &&
+         absl::c_all_of(replicas.learners(), is_listed) &&
+         absl::c_all_of(replicas.retained(), is_listed) &&
+         (!replicas.has_yielding() || is_listed(replicas.yielding()));
 }
-
-}  // namespace
 
 std::vector<uint32_t> ChangedPartitions(const RoutingTable& before, const RoutingTable& after) {
   std::vector<uint32_t> changed;
@@ -91,7 +93,7 @@ absl::StatusOr<RoutingTable> ApplyRoutingChanges(const RoutingTable& base,
   }
   // Check all partitions, because the servers may have changed.
   for (int p = 0; p < table.primary_size(); ++p) {
-    if (NamesOnly(table.servers_size(), table.primary(p), table.replicas(p))) continue;
+    if (NamesListedServers(table, p)) continue;
     return absl::InvalidArgumentError(absl::StrCat("with the routing changes to epoch ",
                                                    table.epoch(), " partition ", p,
                                                    " is on an unknown server"));

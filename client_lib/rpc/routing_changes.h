@@ -12,6 +12,10 @@ namespace pawl {
 
 // All functions are pure.
 
+// Whether every server that the entries of the partition name is in `table.servers`. REQUIRES: the
+// table is whole.
+bool NamesListedServers(const RoutingTable& table, int partition);
+
 // The partitions, ascending, in which `before` and `after` differ. REQUIRES: both tables are whole
 // and have the same number of partitions.
 std::vector<uint32_t> ChangedPartitions(const RoutingTable& before, const RoutingTable& after);

@@ -30,8 +30,9 @@ class Stepper {
   }
 
   bool Step(StepScope scope) {
-    for (ReplicaSet& set : placement_.partitions) {
-      if (set.primary != kNoServer) LeaveUnwritable(set);
+    for (size_t p = 0; p < placement_.partitions.size(); ++p) {
+      ReplicaSet& set = placement_.partitions[p];
+      if (set.primary != kNoServer) LeaveUnwritable(target_.partitions[p], set);
     }
     if (scope == StepScope::kAll) DropSuperfluous();
     // Each urgency waits until all learners of the one before have started.
@@ -79,7 +80,7 @@ class Stepper {
     return drains ? Urgency::kDrain : Urgency::kBalance;
   }
 
-  void LeaveUnwritable(ReplicaSet& set) {
+  void LeaveUnwritable(const std::vector<ServerNumber>& wanted, ReplicaSet& set) {
     const auto writes = [&](ServerNumber server) { return At(server).writes; };
     if (At(set.primary).writes) {
       for (const ServerNumber backup : std::vector<ServerNumber>(set.backups)) {
@@ -89,7 +90,9 @@ class Stepper {
       }
       return;
     }
-    const auto successor = absl::c_find_if(set.backups, writes);
+    auto successor = wanted.empty() ? set.backups.end() : absl::c_find(set.backups, wanted.front());
+    if (successor == set.backups.end() || !writes(*successor))
+      successor = absl::c_find_if(set.backups, writes);
     if (successor == set.backups.end() || handovers_ >= kMaxHandovers) return;
     HandOver(successor, /*leaves=*/true, set);
   }
@@ -142,8 +145,10 @@ class Stepper {
     if (set.primary == wanted.front() || handovers_ >= kMaxHandovers) return;
     // No server would serve the partition until the successor is settled.
     if (!At(wanted.front()).settled) return;
-    HandOver(absl::c_find(set.backups, wanted.front()),
-             /*leaves=*/!absl::c_linear_search(wanted, set.primary), set);
+    const bool leaves = !absl::c_linear_search(wanted, set.primary);
+    // Pushes would wait for the former primary, and it would leave the in-sync set.
+    if (!leaves && silent_.contains({wanted.front(), set.primary})) return;
+    HandOver(absl::c_find(set.backups, wanted.front()), leaves, set);
   }
 
   // Returns whether all wanted servers are in sync or learning.

@@ -356,6 +356,24 @@ TEST(PlacementTest, PrimaryThatStaysIsInSyncThroughoutItsHandover) {
   EXPECT_TRUE(handing_over->retained.empty());
 }
 
+TEST(PlacementTest, PrimaryThatStaysHandsOverOnlyToAServerThatReachesIt) {
+  Placement placement = First({0, 1}, 1, 2);
+  const PlacementTarget target = {.partitions = {{1, 0}}};
+  const std::vector<PlacementServer> servers = AllAt({0, 1}, placement.epoch);
+  EXPECT_FALSE(StepTowards(target, servers, {{1, 0}}, placement));
+  EXPECT_TRUE(StepTowards(target, servers, {{0, 1}}, placement));
+  EXPECT_EQ(placement.partitions[0].yielding, 0u);
+}
+
+TEST(PlacementTest, UnwritablePrimaryHandsOverToTheWantedOne) {
+  Placement placement = First({0, 1, 2}, 1, 3);
+  std::vector<PlacementServer> servers = AllAt({0, 1, 2}, placement.epoch);
+  servers[0].writes = false;
+  ASSERT_EQ(SetBackups(placement, 0), (Servers{1, 2}));
+  ASSERT_TRUE(StepTowards({.partitions = {{2, 1}}}, servers, {}, placement));
+  EXPECT_EQ(SetBackups(placement, 0), (Servers{2, 1})) << "one handover is enough";
+}
+
 TEST(PlacementTest, LivingPrimaryHandsOverOnlyToASettledServer) {
   Placement placement = First({0, 1}, 1, 2);
   std::vector<PlacementServer> servers = {{0, true, 1}, {1, false, 1}};

@@ -105,8 +105,9 @@ std::vector<std::string> InSync(const RoutingTable& routing, int partition) {
   std::vector<uint32_t> servers;
   if (routing.primary(partition) != kNoPrimary) servers.push_back(routing.primary(partition));
   if (partition < routing.replicas_size()) {
-    const auto& backups = routing.replicas(partition).backups();
-    servers.insert(servers.end(), backups.begin(), backups.end());
+    const PartitionReplicas& replicas = routing.replicas(partition);
+    if (replicas.has_yielding()) servers.push_back(replicas.yielding());
+    servers.insert(servers.end(), replicas.backups().begin(), replicas.backups().end());
   }
   std::vector<std::string> names;
   for (const uint32_t server : servers) {
@@ -135,9 +136,11 @@ std::vector<std::string> Retained(const RoutingTable& routing, int partition) {
   return names;
 }
 
-// The name of the partition's primary; empty if it has none.
+// The name of the primary of the partition's term, which may be handing over; empty if it is gone.
 std::string PrimaryOf(const RoutingTable& routing, int partition) {
-  const uint32_t primary = routing.primary(partition);
+  uint32_t primary = routing.primary(partition);
+  if (partition < routing.replicas_size() && routing.replicas(partition).has_yielding())
+    primary = routing.replicas(partition).yielding();
   if (primary >= static_cast<uint32_t>(routing.servers_size())) return "";
   return routing.servers(static_cast<int>(primary)).node();
 }

@@ -90,6 +90,21 @@ TEST(RebuildTest, ServersInSyncByTheNewestRoutingMayBecomePrimary) {
   EXPECT_FALSE(state->ranks().decided());
 }
 
+// It has every push: its successor has not taken over, or has it among its backups.
+TEST(RebuildTest, PrimaryThatHandsOverMayBecomePrimary) {
+  RegisterRequest former = Server(0, 9, {0, 1, 2});
+  former.mutable_held_job()->mutable_routing()->mutable_replicas(2)->set_yielding(0);
+  const auto state = RebuildState(Options(), {former, Server(2, 8, {0, 2})});
+  ASSERT_TRUE(state.ok()) << state.status();
+  EXPECT_THAT(LastInSync(*state, 2), ElementsAre(0, 2));
+  EXPECT_THAT(state->placement().partitions(2).retained(), ElementsAre(0, 2));
+  RebuildOptions options = Options();
+  options.without = {"server-2"};
+  const auto alone = RebuildState(options, {former});
+  ASSERT_TRUE(alone.ok()) << alone.status();
+  EXPECT_THAT(LastInSync(*alone, 2), ElementsAre(0));
+}
+
 TEST(RebuildTest, NumbersOfTheLostSchedulerAreNotReused) {
   const auto state = RebuildState(Options(), {Server(0, 8, {0, 1}), Server(2, 9, {0, 2})});
   ASSERT_TRUE(state.ok()) << state.status();

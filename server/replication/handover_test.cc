@@ -102,6 +102,25 @@ TEST_F(HandoverTest, LearnerOfAFormerPrimaryGetsNothingMore) {
   EXPECT_FALSE(plane_->IsYielding()) << "it has no backup";
 }
 
+TEST_F(HandoverTest, FormerPrimaryWaitsForNoServerThatTheRoutingDrops) {
+  Begin();
+  plane_->AdoptRouting(Routing(1, {{.primary = 0, .backups = {1, 2}}, {.primary = 1}}));
+  Create().IgnoreError();
+  plane_->AdoptRouting(Routing(
+      2,
+      {{.primary = kNoPrimary, .backups = {1}, .retained = {2}, .yielding = 0}, {.primary = 1}}));
+  EXPECT_TRUE(plane_->IsYielding());
+  HeldTransport::HeldCall to_backup = std::move(transport_.calls.front());
+  ASSERT_EQ(to_backup.address, "1");
+  transport_.calls.clear();
+  ReplicateResponse response;
+  response.add_positions()->set_log_index(1);
+  response.mutable_positions(0)->set_follows_since(1);
+  const auto bytes = std::make_shared<std::string>(response.SerializeAsString());
+  to_backup.done(absl::OkStatus(), {ByteView(bytes->data(), bytes->size()), bytes});
+  EXPECT_FALSE(plane_->IsYielding());
+}
+
 TEST_F(HandoverTest, BackupAcceptsTheChangesOfAYieldingPrimary) {
   Begin();
   plane_->AdoptRouting(Routing(1, {{.primary = 1, .backups = {0}}}));

@@ -1,6 +1,7 @@
 #include "server/replication/replica_map.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -8,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/limits.h"
 #include "client_lib/base/status_macros.h"
+#include "client_lib/rpc/routing_changes.h"
 #include "spdlog/spdlog.h"
 
 namespace pawl {
@@ -34,25 +36,6 @@ ReplicaRole RoleOf(const RoutingTable& routing, const PartitionReplicas& wanted,
   if (absl::c_linear_search(wanted.learners(), self)) return ReplicaRole::kLearner;
   if (absl::c_linear_search(wanted.backups(), self)) return ReplicaRole::kBackup;
   return routing.primary(p) == self ? ReplicaRole::kPrimary : ReplicaRole::kDropped;
-}
-
-// Whether the routing lists all servers that it refers to.
-bool RefersOnlyToListedServers(const RoutingTable& routing) {
-  const auto is_known = [&](uint32_t server) {
-    return server < static_cast<uint32_t>(routing.servers_size());
-  };
-  const auto is_known_or_none = [&](uint32_t server) {
-    return server == kNoPrimary || is_known(server);
-  };
-  if (!std::all_of(routing.primary().begin(), routing.primary().end(), is_known_or_none))
-    return false;
-  return std::all_of(
-      routing.replicas().begin(), routing.replicas().end(), [&](const PartitionReplicas& replicas) {
-        return std::all_of(replicas.backups().begin(), replicas.backups().end(), is_known) &&
-               std::all_of(replicas.learners().begin(), replicas.learners().end(), is_known) &&
-               std::all_of(replicas.retained().begin(), replicas.retained().end(), is_known) &&
-               (!replicas.has_yielding() || is_known(replicas.yielding()));
-      });
 }
 
 }  // namespace
@@ -168,7 +151,10 @@ bool ReplicaMap::IsAdoptable(const RoutingTable& routing, const View& before) {
     }
     return false;
   }
-  if (!RefersOnlyToListedServers(routing)) {
+  bool lists_all = true;
+  for (int p = 0; p < routing.primary_size(); ++p)
+    lists_all = lists_all && NamesListedServers(routing, p);
+  if (!lists_all) {
     if (routing.epoch() != std::exchange(refused_epoch_, routing.epoch())) {
       spdlog::error("routing epoch {} refers to an unlisted server and is not adopted",
                     routing.epoch());
@@ -285,7 +271,7 @@ void ReplicaMap::AdoptPartition(uint32_t p, Adoption& adoption) {
     replica->TakeAll(adoption.stale);
   if (wanted.has_yielding() && wanted.yielding() == self &&
       replica->primary_since == wanted.primary_since()) {
-    if (was == ReplicaRole::kPrimary) BeginHandover(replica);
+    if (was == ReplicaRole::kPrimary) BeginHandover(replica, wanted, routing);
   } else if (role != ReplicaRole::kPrimary || replica->primary_since != wanted.primary_since()) {
     // Also if it is primary again: by routings that it has not seen, another server may have been
     // primary in between.
@@ -332,12 +318,18 @@ void ReplicaMap::AdoptAsPrimary(Replica& replica, const PartitionReplicas& wante
   replica.TakeReady(adoption.ready);
 }
 
-void ReplicaMap::BeginHandover(const std::shared_ptr<Replica>& replica) {
+void ReplicaMap::BeginHandover(const std::shared_ptr<Replica>& replica,
+                               const PartitionReplicas& wanted, const RoutingTable& routing) {
+  const auto is_backup = [&](const Follower& follower) {
+    return absl::c_any_of(wanted.backups(), [&](uint32_t server) {
+      const ServerAddress& address = routing.servers(static_cast<int>(server));
+      return address.node() == follower.node && address.incarnation() == follower.incarnation;
+    });
+  };
   for (Follower& follower : replica->followers) {
-    if (!follower.is_synchronous) replica->RequireSnapshot(follower);
+    if (!is_backup(follower)) replica->RequireSnapshot(follower);
   }
-  std::erase_if(replica->followers,
-                [](const Follower& follower) { return !follower.is_synchronous; });
+  std::erase_if(replica->followers, std::not_fn(is_backup));
   const auto is_fed = [](const Follower& follower) {
     return follower.state == Follower::State::kStreaming ||
            follower.state == Follower::State::kChangingStreams;

@@ -150,8 +150,8 @@ class ReplicaMap {
   void AdoptAsPrimary(Replica& replica, const PartitionReplicas& wanted, bool is_first,
                       Adoption& adoption) PAWL_REQUIRES(adoption_mu_, replica.mu);
   // The replica, until now primary, must yield.
-  void BeginHandover(const std::shared_ptr<Replica>& replica)
-      PAWL_REQUIRES(adoption_mu_, replica->mu);
+  void BeginHandover(const std::shared_ptr<Replica>& replica, const PartitionReplicas& wanted,
+                     const RoutingTable& routing) PAWL_REQUIRES(adoption_mu_, replica->mu);
   void ReportTakeover(Replica& replica, MonotonicTime without_primary_since)
       PAWL_REQUIRES(replica.mu);
   // From now on no sender of a routing older than `epoch` gets a promise. Returns until when, by

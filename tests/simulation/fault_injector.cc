@@ -41,7 +41,9 @@ FaultInjector::FaultInjector(EventLoop& loop, SimulatedNetwork& network, SeededR
   if (schedule.copies_disks) kinds_.push_back(&FaultInjector::CopyDisk);
   if (schedule.suspends) kinds_.push_back(&FaultInjector::Suspend);
   if (schedule.loses_scheduler_state) {
-    kinds_.push_back(&FaultInjector::LoseSchedulerState);
+    kinds_.push_back(schedule.loses_state_in_a_handover
+                         ? &FaultInjector::LoseSchedulerStateInAHandover
+                         : &FaultInjector::LoseSchedulerState);
     if (schedule.loses_state_behind_a_pause)
       kinds_.push_back(&FaultInjector::LoseSchedulerStateBehindAPause);
     if (schedule.loses_servers_with_state)
@@ -282,9 +284,17 @@ bool FaultInjector::IsRedundant() {
   for (int server = 0; server < cluster_.servers(); ++server) {
     if (cluster_.server(server) == nullptr || !cluster_.server(server)->serving()) return false;
   }
-  for (int partition = 0; partition < routing->primary_size(); ++partition) {
-    const PartitionReplicas& replicas = routing->replicas(partition);
-    if (routing->primary(partition) >= static_cast<uint32_t>(routing->servers_size())) return false;
+  return HasAllReplicas(*routing) &&
+         std::none_of(routing->replicas().begin(), routing->replicas().end(),
+                      [](const PartitionReplicas& replicas) { return replicas.has_yielding(); });
+}
+
+bool FaultInjector::HasAllReplicas(const RoutingTable& routing) const {
+  for (int partition = 0; partition < routing.primary_size(); ++partition) {
+    const PartitionReplicas& replicas = routing.replicas(partition);
+    if (routing.primary(partition) >= static_cast<uint32_t>(routing.servers_size()) &&
+        !replicas.has_yielding())
+      return false;
     if (replicas.backups_size() + 1u < schedule_.replicas || replicas.confirm_since() != 0)
       return false;
   }
@@ -421,6 +431,47 @@ void FaultInjector::LoseSchedulerStateBehindAPause() {
       loop_.Resume(incarnation);
     });
   });
+}
+
+void FaultInjector::LoseSchedulerStateInAHandover() {
+  if (!IsRedundant() || !HasBegun() || !disturbed_.empty()) return;
+  const int server = RandomServer();
+  Note(absl::StrCat("server ", server, " is killed, and gets primaries back later"));
+  disturbed_.insert(server);
+  cluster_.KillServer(server);
+  StartServerIn(server);
+  LoseSchedulerStateAtHandover(/*looks=*/5000);
+}
+
+void FaultInjector::LoseSchedulerStateAtHandover(int looks) {
+  if (ended_ || looks == 0) return;
+  const std::optional<RoutingTable> routing = cluster_.scheduler().PublishedRouting();
+  std::string successor;
+  for (int p = 0; routing.has_value() && p < routing->primary_size(); ++p) {
+    const PartitionReplicas& replicas = routing->replicas(p);
+    if (replicas.has_yielding() && replicas.backups_size() > 0)
+      successor = routing->servers(static_cast<int>(replicas.backups(0))).node();
+  }
+  if (successor.empty() || !disturbed_.empty() || !IsAdopted(*routing) ||
+      !HasAllReplicas(*routing)) {
+    loop_.Schedule(milliseconds(2), nullptr, "a look for a handover",
+                   [this, looks] { LoseSchedulerStateAtHandover(looks - 1); });
+    return;
+  }
+  Note(absl::StrCat("the scheduler loses its state while a primary hands over to ", successor));
+  ++state_losses_;
+  cluster_.scheduler().LoseState();
+  for (int server = 0; server < cluster_.servers(); ++server) {
+    if (cluster_.server(server) == nullptr || cluster_.server(server)->node() != successor ||
+        random_.Chance(0.5))
+      continue;
+    Note(absl::StrCat("so does server ", server, " its disk"));
+    disturbed_.insert(server);
+    cluster_.KillServer(server);
+    cluster_.WipeDisk(server);
+    StartServerIn(server);
+  }
+  StartSchedulerIn(milliseconds(1500));
 }
 
 void FaultInjector::LoseSchedulerStateAndServers() {

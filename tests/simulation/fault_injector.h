@@ -57,10 +57,16 @@ class FaultInjector {
   // Pauses a server until others have acknowledged changes without it. Then deletes the state and
   // restarts the other servers, so that only the paused one remembers a routing: an outdated one.
   void LoseSchedulerStateBehindAPause();
+  // Restarts a server, waits until a primary hands over to it or to another one, and then deletes
+  // the state, in half of the cases with the successor and its disk.
+  void LoseSchedulerStateInAHandover();
+  void LoseSchedulerStateAtHandover(int looks);
 
   bool MayDisturbServer(int server);
   // True if all servers serve and every partition has all replicas that the job wants.
   bool IsRedundant();
+  // True if every partition of the table has them, and no routing waits for confirmation.
+  bool HasAllReplicas(const RoutingTable& routing) const;
   // True if all servers have adopted the scheduler's routing.
   bool IsAdopted(const RoutingTable& routing);
   // True once all servers have adopted a routing and hold the table, with durability LOG on their

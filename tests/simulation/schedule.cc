@@ -73,12 +73,27 @@ void MakeLarge(SeededRandom& random, Schedule& schedule) {
   schedule.kills_servers = random.Chance(0.5);
 }
 
+// Few other faults, so that there are handovers.
+void MakeLoseStateInAHandover(Schedule& schedule) {
+  schedule.loses_state_in_a_handover = true;
+  schedule.storm = std::chrono::seconds(30);
+  schedule.fault_interval = std::chrono::milliseconds(1500);
+  schedule.pushes = 200;
+  schedule.loses_disks = schedule.damages_disks = schedule.breaks_disks = schedule.copies_disks =
+      false;
+  schedule.kills_servers = schedule.kills_scheduler = schedule.drains = schedule.pauses = false;
+  schedule.partitions_network = schedule.suspends = schedule.changes_lease = false;
+  schedule.loses_servers_with_state = false;
+}
+
 // Nearly every fault at once, except those that no operator can repair.
 void MakeLoseState(SeededRandom& random, Schedule& schedule) {
   schedule.loses_scheduler_state = true;
   schedule.loses_servers_with_state = random.Chance(0.3);
   schedule.loses_state_behind_a_pause = schedule.seed % 64 == 52 && schedule.replicas > 1 &&
                                         schedule.durability != MEMORY && !schedule.loses_disks;
+  if (schedule.seed % 128 == 84 && schedule.replicas > 1 && schedule.durability != MEMORY)
+    MakeLoseStateInAHandover(schedule);
   // Some server must have heard the newest routing and still know it.
   schedule.kills_all_servers = false;
   schedule.kills_servers &= random.Chance(0.5);

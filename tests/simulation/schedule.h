@@ -72,6 +72,8 @@ struct Schedule {
   bool loses_servers_with_state = false;
   // While a server is paused, which then knows an outdated routing, and the others restart.
   bool loses_state_behind_a_pause = false;
+  // While a primary hands over to a backup; often the machine of that backup is lost, too.
+  bool loses_state_in_a_handover = false;
   // Limits the backlog of learners and slows snapshots while pushes continue. After the loss of a
   // server all replicas must still be complete in time.
   bool brakes_pushes = false;
