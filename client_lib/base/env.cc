@@ -176,7 +176,9 @@ class PosixEnv final : public Env {
   }
 
   absl::StatusOr<std::unique_ptr<ReadableFile>> OpenForRead(const std::string& path) override {
-    const int fd = RetryInterrupted([&] { return open(path.c_str(), O_RDONLY | O_CLOEXEC); });
+    // O_NONBLOCK: a named pipe does not block the caller.
+    const int fd =
+        RetryInterrupted([&] { return open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); });
     if (fd < 0) return FileError("open", path, errno);
     return std::make_unique<PosixReadableFile>(path, fd);
   }
@@ -306,6 +308,8 @@ absl::Status FileError(absl::string_view operation, absl::string_view path, int 
       code = absl::StatusCode::kResourceExhausted;
       break;
     case EIO:
+    case EUCLEAN:
+    case EBADMSG:
       code = absl::StatusCode::kDataLoss;
       break;
     default:
@@ -327,6 +331,7 @@ std::string JoinPath(absl::string_view folder, absl::string_view name) {
 }
 
 std::string FolderOf(absl::string_view path) {
+  while (path.size() > 1 && absl::EndsWith(path, "/")) path.remove_suffix(1);
   const size_t slash = path.rfind('/');
   if (slash == absl::string_view::npos) return ".";
   return std::string(path.substr(0, std::max<size_t>(slash, 1)));

@@ -85,7 +85,9 @@ class Recovery {
     PAWL_RETURN_IF_ERROR(FindSegments());
     PAWL_RETURN_IF_ERROR(ScanSegments());
     PAWL_RETURN_IF_ERROR(ChooseSnapshots());
-    PAWL_RETURN_IF_ERROR(CleanUp());
+    // That the disk takes nothing does not mean that it has lost something.
+    if (absl::Status status = CleanUp(); !status.ok())
+      return absl::IsDataLoss(status) ? absl::UnavailableError(status.message()) : status;
     PAWL_RETURN_IF_ERROR(Load());
     PAWL_RETURN_IF_ERROR(Replay());
     return std::move(result_);
@@ -290,7 +292,12 @@ class Recovery {
         if (check.damage.ok()) adopted_.push_back(*it);
       }
       newest = std::max(newest, it->index);
-      next_segment_ = std::max(next_segment_, check.segment + 1);
+      // A segment's name is durable before a snapshot marks it, and the newest one is never
+      // deleted.
+      if (check.segment > result_.end.segment) {
+        return absl::DataLossError(absl::StrCat(PathOf(check.segment), " is missing: ", it->path,
+                                                " was started while it was written"));
+      }
       if (check.damage.ok()) {
         if (whole.empty()) chosen_[partition] = it->index;
         whole.push_back(it->index);
@@ -379,8 +386,6 @@ class Recovery {
     for (const SnapshotStore::Snapshot& snapshot : adopted_) {
       PAWL_RETURN_IF_ERROR(snapshots_.Adopt(snapshot));
     }
-    // Positions only grow, even after unsynced segments were lost.
-    result_.end.next_segment = std::max(result_.end.next_segment, next_segment_);
     return absl::OkStatus();
   }
 
@@ -441,7 +446,6 @@ class Recovery {
   std::vector<SnapshotStore::Snapshot> adopted_;
   absl::btree_map<uint32_t, uint64_t> chosen_;
   uint64_t last_end_ = 0;
-  uint64_t next_segment_ = 1;
 };
 
 }  // namespace

@@ -179,6 +179,36 @@ TEST_F(RecoveryTest, MissingSegmentWithLastRecordsIsDataLoss) {
       << status;
 }
 
+// A disk that was not mounted, or a copy from earlier.
+TEST_F(RecoveryTest, LogThatIsOlderThanASnapshotIsDataLoss) {
+  ASSERT_TRUE(Start().ok());
+  for (int i = 0; i < 7; ++i) Append(3);
+  const std::vector<std::string> older = Files(kLog);
+  for (int i = 0; i < 7; ++i) Append(3);
+  ASSERT_TRUE(server_->Snapshot(3).ok());
+  Append(3);
+  Stop();
+  for (const std::string& segment : Files(kLog)) {
+    if (std::ranges::count(older, segment) > 0) continue;
+    ASSERT_TRUE(env_.Delete(absl::StrCat(kLog, segment)).ok());
+  }
+  ExpectDataLoss(kLog, "is missing");
+  Stop();
+  for (const std::string& segment : Files(kLog))
+    ASSERT_TRUE(env_.Delete(absl::StrCat(kLog, segment)).ok());
+  ExpectDataLoss(kLog, "is missing");
+}
+
+TEST_F(RecoveryTest, DiskThatTakesNothingDuringRecoveryIsNotDamaged) {
+  ASSERT_TRUE(Start().ok());
+  Append(3);
+  Stop();
+  env_.FailSyncs(1);
+  EXPECT_EQ(Start().code(), absl::StatusCode::kUnavailable);
+  Stop();
+  EXPECT_TRUE(Start().ok());
+}
+
 TEST_F(RecoveryTest, FlippedByteOfTheLogIsRefusedOrHarmless) {
   ASSERT_TRUE(Start().ok());
   for (int i = 0; i < 9; ++i) Append(i % 3, 50);

@@ -24,8 +24,9 @@ struct ScrubberOptions {
 };
 
 // Reads the snapshots and the durable part of the log repeatedly, on its own thread. A file that
-// seems damaged is read once more before it is reported; a file deleted meanwhile is not damaged.
-// Each pass reports a damaged file again until it is replaced or deleted.
+// seems damaged is read once more before it is reported. A file that was deleted because it was no
+// longer needed is not damaged; one that another process has deleted is. Each pass reports a
+// damaged file again until it is replaced or deleted.
 class Scrubber {
  public:
   struct Events {
@@ -44,10 +45,13 @@ class Scrubber {
 
  private:
   void Run();
-  // Runs `check`, twice if it fails, and then pauses for `bytes`. OK unless the file is damaged. A
-  // file that is on the disk is read from there, and does not stay in the system's cache.
+  // Runs `check`, twice if it fails, and then pauses for `bytes`. OK unless the file is damaged, or
+  // missing and `is_needed`. A file that is on the disk is read from there, and does not stay in
+  // the system's cache.
   absl::Status Check(const std::string& path, uint64_t bytes, bool is_on_disk,
-                     const std::function<absl::Status()>& check);
+                     const std::function<absl::Status()>& check,
+                     const std::function<bool()>& is_needed);
+  void ReportMissingSegments();
   // False: the scrubber is stopping.
   bool Sleep(std::chrono::nanoseconds duration);
 

@@ -1,6 +1,8 @@
 #include <optional>
+#include <set>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "server/storage/server_log.h"
 #include "spdlog/spdlog.h"
 
@@ -55,16 +57,22 @@ std::chrono::milliseconds ServerLog::RepairDamaged() {
   std::vector<std::string> repaired;
   absl::Status result;
   bool segments = false;
+  std::set<std::string> needed;
+  for (const SegmentUse& use : StartedLog().Segments())
+    needed.insert(
+        JoinPath(JoinPath(options_.data_folder, kLogFolder), SegmentFileName(use.segment)));
   for (const auto& [path, snapshot] : damaged) {
     if (!snapshot.has_value()) {
       // The segment becomes superfluous with the new snapshots, and is deleted.
       segments = true;
-      if (absl::IsNotFound(env_.FileSize(path).status())) repaired.push_back(path);
+      if (!needed.contains(path)) repaired.push_back(path);
       continue;
     }
     // First write the new one: until then the damaged one may be the only one.
     const absl::StatusOr<bool> written = compactor_->Compact(snapshot->partition);
-    if (written.ok() && !*written && env_.FileSize(path).ok()) continue;
+    const bool is_needed =
+        absl::c_any_of(snapshots_->List(), [&](const auto& listed) { return listed.path == path; });
+    if (written.ok() && !*written && is_needed) continue;
     absl::Status status = written.status();
     if (status.ok() || absl::IsAborted(status)) status = snapshots_->DeleteIfDamaged(*snapshot);
     if (status.ok()) repaired.push_back(path);

@@ -1,6 +1,7 @@
 // Damaged files of a server are refused by name, or harmless.
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -268,10 +269,19 @@ class RottingFilesTest : public ServerLogTest {
     // The system's cache has a good copy.
     env_.Rot(path, env_.FileSize(path).value_or(0) / 2);
   }
+  // Another process deletes the newest file, which may be the segment that is written.
+  void DeleteNewest(const std::string& folder) {
+    std::vector<std::string> names = *env_.List(folder);
+    std::erase_if(names, [](const std::string& name) { return absl::EndsWith(name, ".tmp"); });
+    if (names.empty()) return;
+    std::sort(names.begin(), names.end());
+    env_.Delete(JoinPath(folder, names.back())).IgnoreError();
+  }
+  void ExpectRepairs(const std::function<void(const std::string& folder)>& harm);
 };
 
-// Snapshots and segments that rot while the server runs.
-TEST_F(RottingFilesTest, RottenFileIsFoundAndReplacedFromMemory) {
+// Snapshots and segments are harmed while the server runs.
+void RottingFilesTest::ExpectRepairs(const std::function<void(const std::string&)>& harm) {
   ServerLogOptions options = ServerLogHarness::QuickOptions("/data");
   options.log_bytes = 8000;
   options.log.segment_bytes = 3000;
@@ -295,7 +305,7 @@ TEST_F(RottingFilesTest, RottenFileIsFoundAndReplacedFromMemory) {
     ASSERT_TRUE(Eventually([&] {
       step();
       const DurableLog::ScrubFigures figures = server_->log().scrub_figures();
-      if (figures.damaged == before) Damage(folder);
+      if (figures.damaged == before) harm(folder);
       return figures.damaged > before && figures.repaired == figures.damaged;
     }));
   }
@@ -307,6 +317,15 @@ TEST_F(RottingFilesTest, RottenFileIsFoundAndReplacedFromMemory) {
     EXPECT_EQ(server_->fingerprint(p), ServerLogHarness::FingerprintAt(p, indices[p]));
   }
   EXPECT_EQ(server_->log().scrub_figures().damaged, 0u);
+}
+
+TEST_F(RottingFilesTest, RottenFileIsFoundAndReplacedFromMemory) {
+  ExpectRepairs([this](const std::string& folder) { Damage(folder); });
+}
+
+// Without a name, a segment still takes records, and syncs them.
+TEST_F(RottingFilesTest, DeletedFileIsFoundAndReplacedFromMemory) {
+  ExpectRepairs([this](const std::string& folder) { DeleteNewest(folder); });
 }
 
 class DropCountingEnv final : public ForwardingEnv {

@@ -268,7 +268,8 @@ absl::Status SnapshotStore::Adopt(const Snapshot& stored) {
 
 absl::Status SnapshotStore::Delete(const Snapshot& snapshot) {
   MutexLock lock(mu_);
-  PAWL_RETURN_IF_ERROR(env_.Delete(snapshot.path));
+  const absl::Status deleted = env_.Delete(snapshot.path);
+  if (!deleted.ok() && !absl::IsNotFound(deleted)) return deleted;
   const auto file = snapshots_.find({snapshot.partition, snapshot.index});
   if (file != snapshots_.end() && file->second.path == snapshot.path) snapshots_.erase(file);
   return SyncNames();
@@ -279,9 +280,8 @@ absl::Status SnapshotStore::Verify(const Snapshot& snapshot) const {
 }
 
 absl::Status SnapshotStore::DeleteIfDamaged(const Snapshot& snapshot) {
-  absl::Status status = Verify(snapshot);
-  if (absl::IsDataLoss(status)) status = Delete(snapshot);
-  return absl::IsNotFound(status) ? absl::OkStatus() : status;
+  const absl::Status status = Verify(snapshot);
+  return absl::IsDataLoss(status) || absl::IsNotFound(status) ? Delete(snapshot) : status;
 }
 
 BlockFileId SnapshotStore::IdOf(const Snapshot& snapshot) const {

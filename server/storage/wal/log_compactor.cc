@@ -84,6 +84,8 @@ absl::StatusOr<bool> LogCompactor::ReleaseIdle(uint32_t partition, uint64_t inde
   // It is written again.
   if (absl::IsDataLoss(status) || absl::IsNotFound(status)) return false;
   PAWL_RETURN_IF_ERROR(status);
+  // Its name may not be durable yet.
+  PAWL_RETURN_IF_ERROR(snapshots_.ApplyResets());
   PAWL_RETURN_IF_ERROR(log_.Release(partition, index, start_position));
   return true;
 }
