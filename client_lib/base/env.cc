@@ -337,6 +337,14 @@ std::string FolderOf(absl::string_view path) {
   return std::string(path.substr(0, std::max<size_t>(slash, 1)));
 }
 
+absl::StatusOr<bool> FileExists(Env& env, const std::string& path) {
+  const absl::Status status = env.FileSize(path).status();
+  // INVALID_ARGUMENT: no file can have that name, for example because its folder is a file.
+  if (absl::IsNotFound(status) || absl::IsInvalidArgument(status)) return false;
+  if (!status.ok()) return status;
+  return true;
+}
+
 absl::StatusOr<std::string> ReadWholeFile(Env& env, const std::string& path, uint64_t max_bytes) {
   PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<ReadableFile> file, env.OpenForRead(path));
   PAWL_ASSIGN_OR_RETURN(const uint64_t size, file->Size());

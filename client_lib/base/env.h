@@ -110,6 +110,9 @@ std::string JoinPath(absl::string_view folder, absl::string_view name);
 // The parent: "a/b" for "a/b/c", "." for "c", "/" for "/c".
 std::string FolderOf(absl::string_view path);
 
+// Whether there is a file, or a folder, of that name. An error if that cannot be told.
+absl::StatusOr<bool> FileExists(Env& env, const std::string& path);
+
 // Returns the whole file. RESOURCE_EXHAUSTED beyond `max_bytes`.
 absl::StatusOr<std::string> ReadWholeFile(Env& env, const std::string& path, uint64_t max_bytes);
 // Creates or replaces `path` so that after a crash or power loss it is either the old or the whole

@@ -57,9 +57,9 @@ absl::StatusOr<std::string> CheckpointStore::Newest(absl::string_view job_name) 
   std::string newest;
   for (const std::string& name : *names) {
     const auto parsed = ParseCheckpointName(name);
-    if (!parsed.has_value() || parsed->job_name != job_name ||
-        !env_.FileSize(PathOf(name, kManifestFile)).ok())
-      continue;
+    if (!parsed.has_value() || parsed->job_name != job_name) continue;
+    PAWL_ASSIGN_OR_RETURN(const bool is_complete, FileExists(env_, PathOf(name, kManifestFile)));
+    if (!is_complete) continue;
     // Steps have leading zeros, and the mark of the end comes after them.
     newest = std::max(newest, name);
   }

@@ -74,7 +74,8 @@ CheckpointPartWriter::~CheckpointPartWriter() {
 
 absl::StatusOr<CheckpointPart> CheckpointPartWriter::Commit() {
   PAWL_ASSIGN_OR_RETURN(const BlockFileInfo info, file_->Finish());
-  if (env_.FileSize(JoinPath(folder_, kManifestFile)).ok()) {
+  PAWL_ASSIGN_OR_RETURN(const bool is_complete, FileExists(env_, JoinPath(folder_, kManifestFile)));
+  if (is_complete) {
     return absl::AlreadyExistsError(
         absl::StrCat("the checkpoint ", folder_, " was completed with another ", part_.file()));
   }
@@ -103,7 +104,8 @@ bool CheckpointStore::IsEndCheckpoint(absl::string_view name) {
 absl::StatusOr<CheckpointPlace> CheckpointStore::Locate(Env& env, const std::string& path,
                                                         absl::string_view job_name) {
   const std::string absolute = AbsolutePath(path);
-  if (env.FileSize(JoinPath(absolute, kManifestFile)).ok()) {
+  PAWL_ASSIGN_OR_RETURN(const bool is_one, FileExists(env, JoinPath(absolute, kManifestFile)));
+  if (is_one) {
     CheckpointPlace place{FolderOf(absolute), std::filesystem::path(absolute).filename().string()};
     if (ParseCheckpointName(place.name).has_value()) return place;
     return absl::FailedPreconditionError(
@@ -146,9 +148,9 @@ std::string CheckpointStore::PathOf(absl::string_view name, absl::string_view fi
 absl::StatusOr<std::unique_ptr<CheckpointPartWriter>> CheckpointStore::BeginPart(
     const CheckpointId& id, uint32_t partition, uint64_t log_index) {
   const std::string name = NameOf(id.job_name, id.step, id.is_final);
-  if (env_.FileSize(PathOf(name, kManifestFile)).ok()) {
+  PAWL_ASSIGN_OR_RETURN(const bool is_complete, FileExists(env_, PathOf(name, kManifestFile)));
+  if (is_complete)
     return absl::AlreadyExistsError(absl::StrCat("the checkpoint ", name, " is complete already"));
-  }
   const std::string folder = JoinPath(folder_, name);
   PAWL_RETURN_IF_ERROR(env_.MakeFolder(folder_));
   PAWL_RETURN_IF_ERROR(env_.SyncFolder(FolderOf(folder_)));
@@ -171,9 +173,9 @@ absl::Status CheckpointStore::WriteManifest(const CheckpointManifest& manifest) 
   PAWL_RETURN_IF_ERROR(CheckManifest(manifest));
   const std::string name = NameOf(manifest);
   const std::string path = PathOf(name, kManifestFile);
-  if (env_.FileSize(path).ok()) {
+  PAWL_ASSIGN_OR_RETURN(const bool is_complete, FileExists(env_, path));
+  if (is_complete)
     return absl::AlreadyExistsError(absl::StrCat("the checkpoint ", name, " is complete already"));
-  }
   size_t unread = 0;
   const absl::Status parts = CheckParts(manifest, unread);
   if (absl::IsNotFound(parts)) {
@@ -213,8 +215,15 @@ absl::Status CheckpointStore::WriteManifest(const CheckpointManifest& manifest) 
 
 absl::Status CheckpointStore::CheckComplete(const CheckpointManifest& manifest) {
   size_t unread = 0;
-  const absl::Status parts = CheckParts(manifest, unread);
-  return parts.ok() ? parts : WithdrawManifest(NameOf(manifest), parts);
+  absl::Status parts = CheckParts(manifest, unread);
+  // A second time, because a read error can be transient.
+  if (absl::IsAborted(parts)) parts = CheckParts(manifest, unread);
+  // Any other error says nothing about the parts.
+  if (absl::IsAborted(parts) || absl::IsNotFound(parts))
+    return WithdrawManifest(NameOf(manifest), parts);
+  PAWL_RETURN_IF_ERROR(parts);
+  // The process that wrote the manifest may have died before its name was durable.
+  return env_.SyncFolder(JoinPath(folder_, NameOf(manifest)));
 }
 
 absl::Status CheckpointStore::CheckParts(const CheckpointManifest& manifest, size_t& unread) const {
@@ -275,10 +284,21 @@ absl::Status CheckpointStore::CheckPart(const CheckpointId& id, const Checkpoint
 }
 
 absl::StatusOr<CheckpointManifest> CheckpointStore::ReadManifest(const std::string& name) const {
+  absl::StatusOr<CheckpointManifest> manifest = ReadManifestOnce(name);
+  // A second time, because a read error can be transient, and damaged checkpoints are deleted as
+  // unfinished ones.
+  return absl::IsDataLoss(manifest.status()) ? ReadManifestOnce(name) : manifest;
+}
+
+absl::StatusOr<CheckpointManifest> CheckpointStore::ReadManifestOnce(
+    const std::string& name) const {
   const std::string path = PathOf(name, kManifestFile);
   const absl::StatusOr<std::string> contents = ReadWholeFile(env_, path, kMaxManifestBytes);
-  if (absl::IsResourceExhausted(contents.status()))
+  // The code may also stand for a lack of file descriptors.
+  if (absl::IsResourceExhausted(contents.status()) &&
+      env_.FileSize(path).value_or(0) > kMaxManifestBytes) {
     return DamagedAt(path, kMaxManifestBytes, "it is too long");
+  }
   if (!contents.ok()) return contents.status();
   const absl::string_view bytes = *contents;
   if (bytes.size() < kManifestHeaderBytes + kManifestCrcBytes)

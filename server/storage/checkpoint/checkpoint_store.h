@@ -134,7 +134,7 @@ class CheckpointStore {
 
   // Checks the parts of a checkpoint that has this manifest. A server that checked for a manifest
   // before it existed may have replaced a part after that; this finds it. ABORTED: a part is
-  // another file, and the manifest was deleted again.
+  // another file or missing, and the manifest was deleted again. OK: the checkpoint is durable.
   absl::Status CheckComplete(const CheckpointManifest& manifest);
 
   // Checks by header and footer, without reading the blocks, that the part is the one a server has
@@ -189,6 +189,7 @@ class CheckpointStore {
   absl::Status VerifyOne(const std::string& name, VerifyProgress* progress) const;
   // For WriteManifest: checks all parts; `unread` of them belong to another user. NOT_FOUND.
   absl::Status CheckParts(const CheckpointManifest& manifest, size_t& unread) const;
+  absl::StatusOr<CheckpointManifest> ReadManifestOnce(const std::string& name) const;
   // Deletes the manifest because of `why`, and returns `why` with more context.
   absl::Status WithdrawManifest(const std::string& name, const absl::Status& why);
   // For CheckParts, where CheckPart is `denied`.

@@ -29,6 +29,10 @@ class SharedEnv final : public ForwardingEnv {
   using ForwardingEnv::ForwardingEnv;
 
   absl::StatusOr<std::unique_ptr<ReadableFile>> OpenForRead(const std::string& path) override {
+    if (failed_reads > 0) {
+      --failed_reads;
+      return error;
+    }
     if (denies && absl::EndsWith(path, ".part"))
       return absl::PermissionDeniedError(absl::StrCat("open ", path));
     return ForwardingEnv::OpenForRead(path);
@@ -39,11 +43,17 @@ class SharedEnv final : public ForwardingEnv {
     return status;
   }
   absl::StatusOr<uint64_t> FileSize(const std::string& path) override {
+    if (path == unknown) return absl::UnavailableError("stale file handle");
     if (hides_sizes && absl::EndsWith(path, ".part"))
       return absl::PermissionDeniedError(absl::StrCat("stat ", path));
     return ForwardingEnv::FileSize(path);
   }
 
+  // The next reads fail with `error`.
+  int failed_reads = 0;
+  absl::Status error;
+  // The size of this file cannot be told.
+  std::string unknown;
   bool denies = false;
   bool hides_sizes = false;
   std::function<void(const std::string& to)> renamed;
@@ -392,6 +402,54 @@ TEST_F(CheckpointStoreTest, MissingPartWithdrawsTheManifest) {
   const absl::Status status = store.WriteManifest(manifest);
   EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << status;
   EXPECT_TRUE(Steps().empty());
+}
+
+// The checkpoint may be whole, and the only one.
+TEST_F(CheckpointStoreTest, TransientErrorWithdrawsNoManifest) {
+  Write(5);
+  const CheckpointManifest manifest = store_.ReadManifest(Name(5)).value();
+  SharedEnv shared(env_);
+  CheckpointStore store(shared, "/checkpoints");
+  shared.failed_reads = 1;
+  shared.error = absl::DataLossError("input/output error");
+  EXPECT_TRUE(store.CheckComplete(manifest).ok());
+  shared.failed_reads = 1;
+  shared.error = absl::ResourceExhaustedError("too many open files");
+  EXPECT_EQ(store.CheckComplete(manifest), shared.error);
+  EXPECT_TRUE(store_.Verify(Name(5)).ok());
+}
+
+TEST_F(CheckpointStoreTest, CheckCompletesWhatAnotherProcessLeftUnsynced) {
+  const CheckpointManifest manifest = WriteParts(5);
+  SharedEnv shared(env_);
+  CheckpointStore store(shared, "/checkpoints");
+  shared.renamed = [&](const std::string&) { env_.FailFolderSyncs(1); };
+  EXPECT_FALSE(store.WriteManifest(manifest).ok());
+  EXPECT_TRUE(store_.CheckComplete(manifest).ok());
+  env_.CutPower();
+  env_.RestorePower();
+  EXPECT_EQ(Steps(), std::vector<uint64_t>{5});
+}
+
+TEST_F(CheckpointStoreTest, TransientErrorDoesNotMakeAManifestDamaged) {
+  for (const uint64_t step : {5, 6}) Write(step);
+  SharedEnv shared(env_);
+  CheckpointStore store(shared, "/checkpoints");
+  shared.failed_reads = 1;
+  shared.error = absl::DataLossError("input/output error");
+  EXPECT_TRUE(store.DeleteOld("job", 2).ok());
+  shared.failed_reads = 1;
+  shared.error = absl::ResourceExhaustedError("too many open files");
+  EXPECT_EQ(store.DeleteOld("job", 2), shared.error);
+  EXPECT_EQ(Steps(), (std::vector<uint64_t>{6, 5}));
+}
+
+TEST_F(CheckpointStoreTest, ErrorDoesNotHideTheNewestCheckpoint) {
+  for (const uint64_t step : {5, 6}) Write(step);
+  SharedEnv shared(env_);
+  shared.unknown = Path(6, "MANIFEST");
+  EXPECT_EQ(CheckpointStore::Locate(shared, "/checkpoints", "job").status().code(),
+            absl::StatusCode::kUnavailable);
 }
 
 // Whether or not the manifest was withdrawn, the checkpoint must not be taken for whole.
