@@ -250,6 +250,13 @@ absl::StatusOr<std::vector<double>> AwaitMoves(ProcessCluster& cluster, Throughp
   return windows;
 }
 
+nlohmann::ordered_json PausesJson(const MovesStatus& moves) {
+  return {{"handovers", moves.handovers()},
+          {"p50", moves.pause_ms_p50()},
+          {"p99", moves.pause_ms_p99()},
+          {"max", moves.pause_ms_max()}};
+}
+
 // Adds a server, and measures until it has its share and after.
 absl::Status AddServer(ProcessCluster& cluster, Throughput& throughput, double steady,
                        nlohmann::ordered_json& figures) {
@@ -284,10 +291,7 @@ absl::Status AddServer(ProcessCluster& cluster, Throughput& throughput, double s
       {"bytes", moves.bytes_moved()},
       {"ideal_bytes", ideal},
       {"parameter_bytes_of_all_servers", static_cast<double>(last.counters().parameter_bytes())}};
-  figures["pauses_ms"] = {{"handovers", moves.handovers()},
-                          {"p50", moves.pause_ms_p50()},
-                          {"p99", moves.pause_ms_p99()},
-                          {"max", moves.pause_ms_max()}};
+  figures["pauses_ms"] = PausesJson(moves);
   return absl::OkStatus();
 }
 
@@ -311,6 +315,13 @@ absl::StatusOr<nlohmann::ordered_json> MeasurePhases(ProcessCluster& cluster,
     Phase during(throughput);
     PAWL_ASSIGN_OR_RETURN(figures["restart"], RestartServer(cluster));
     figures["during"] = during.Json();
+    // The server gets primaries back.
+    PAWL_RETURN_IF_ERROR(AwaitMoves(cluster, throughput).status());
+    Phase after(throughput);
+    std::this_thread::sleep_for(for_a_while);
+    figures["after"] = after.Json();
+    PAWL_ASSIGN_OR_RETURN(const GetStatusResponse last, cluster.GetStatus());
+    figures["pauses_ms"] = PausesJson(last.moves());
   } else {
     PAWL_RETURN_IF_ERROR(AddServer(cluster, throughput, steady, figures));
   }
