@@ -16,6 +16,7 @@ using pawl::c::EndsWithJson;
 using pawl::c::EndsWithNothing;
 using pawl::c::Fail;
 using pawl::c::Membership;
+using pawl::c::Milliseconds;
 using pawl::c::NotConnected;
 using pawl::c::Shared;
 using pawl::c::StartCall;
@@ -48,9 +49,9 @@ int pawl_connect(const pawl_options* options, pawl_client** client, pawl_call** 
     converted.node_start_count = options->node_start_count;
     converted.description = Text(options->description);
     if (options->connect_timeout_ms > 0)
-      converted.connect_timeout = std::chrono::milliseconds(options->connect_timeout_ms);
+      converted.connect_timeout = Milliseconds(options->connect_timeout_ms);
     if (options->call_timeout_ms > 0)
-      converted.call_timeout = std::chrono::milliseconds(options->call_timeout_ms);
+      converted.call_timeout = Milliseconds(options->call_timeout_ms);
     converted.tune_process = options->tune_process != 0;
     auto created = std::make_unique<pawl_client>();
     created->membership = std::make_shared<Membership>();
@@ -124,7 +125,9 @@ int pawl_describe(pawl_client* client, const char** json) {
 int pawl_wait_for_end(pawl_client* client, int64_t timeout_ms) {
   pawl::Client* const connected = Connected(client);
   if (connected == nullptr) return Fail(NotConnected());
-  return connected->WaitForEnd(std::chrono::milliseconds(timeout_ms)) ? PAWL_OK : PAWL_PENDING;
+  const std::chrono::milliseconds timeout =
+      timeout_ms < 0 ? pawl::c::kLongestTimeout : Milliseconds(timeout_ms);
+  return connected->WaitForEnd(timeout) ? PAWL_OK : PAWL_PENDING;
 }
 
 int pawl_status(pawl_client* client, int64_t timeout_ms, pawl_call** call) {

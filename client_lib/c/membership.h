@@ -4,6 +4,7 @@
 #define PAWL_CLIENT_LIB_C_MEMBERSHIP_H_
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -77,6 +78,10 @@ absl::StatusOr<Table> FindTable(Membership& membership, uint32_t number);
 
 // The options of a call; 0: the client's own timeout.
 CallOptions Timeout(int64_t timeout_ms);
+// Longer times would overflow the nanoseconds of a deadline.
+inline constexpr std::chrono::hours kLongestTimeout{24 * 365};
+// At most kLongestTimeout.
+std::chrono::milliseconds Milliseconds(int64_t ms);
 
 // "" for NULL.
 std::string Text(const char* text);

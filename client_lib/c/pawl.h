@@ -114,8 +114,8 @@ void pawl_disconnect(pawl_client* client);
 // pawl_describe of it.
 int pawl_describe(pawl_client* client, const char** json);
 
-// Waits until the job has ended or the client's status is not OK: PAWL_OK. PAWL_PENDING: neither
-// within the time.
+// Waits up to `timeout_ms` (-1: without limit) until the job has ended or the client's status is
+// not OK: PAWL_OK. PAWL_PENDING: neither within the time.
 int pawl_wait_for_end(pawl_client* client, int64_t timeout_ms);
 
 // ---- Operations ----

@@ -28,6 +28,8 @@ absl::Status CheckBags(const pawl_bags& bags) {
     return absl::InvalidArgumentError(
         "pawl_bags.size is not that of this library: use its own pawl.h");
   }
+  if (bags.samples > 0 && bags.features > SIZE_MAX / sizeof(int64_t) / bags.samples)
+    return absl::InvalidArgumentError("features times samples is too large");
   const size_t count = bags.features * bags.samples;
   if (bags.offsets == nullptr) {
     if (bags.place_count != count)

@@ -85,6 +85,7 @@ int pawl_take_over(pawl_client* client, uint32_t rank, int64_t timeout_ms, pawl_
 }
 
 pawl_session* pawl_rank(pawl_client* client, uint32_t rank) {
+  if (client == nullptr) return nullptr;
   const absl::MutexLock lock(&client->membership->mutex);
   const auto found = client->membership->ranks.find(rank);
   return found == client->membership->ranks.end() ? nullptr : found->second.get();

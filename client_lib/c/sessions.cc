@@ -54,6 +54,7 @@ using pawl::c::State;
 using pawl::c::Timeout;
 
 pawl_session* pawl_free_running(pawl_client* client) {
+  if (client == nullptr) return nullptr;
   const absl::MutexLock lock(&client->membership->mutex);
   return client->membership->free_running.get();
 }

@@ -83,6 +83,7 @@ int pawl_list_tables(pawl_client* client, int64_t timeout_ms, pawl_call** call) 
 }
 
 size_t pawl_slot_count(pawl_client* client, uint32_t table) {
+  if (client == nullptr) return 0;
   const absl::StatusOr<pawl::Table> found = FindTable(*client->membership, table);
   if (!found.ok()) return 0;
   if (!found->dense()) return found->SlotFloats(found->row_width());

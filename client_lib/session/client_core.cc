@@ -119,6 +119,8 @@ void ClientCore::Join(Callback done) {
             control_, clock_, [messenger = messenger_] { return messenger->failure(); });
         {
           MutexLock lock(mu_);
+          // The caller has given up, and closes the client.
+          if (joining_ == nullptr) return;
           join_timer_ = deadlines_->Add(deadline, [self = shared_from_this()] {
             self->FinishJoin(absl::DeadlineExceededError(
                 absl::StrCat("waiting for the job's servers: the scheduler at ",
@@ -184,8 +186,9 @@ void ClientCore::DeliverMetrics() {
 
 void ClientCore::Close() {
   if (link_ != nullptr) DeliverMetrics();
-  if (messenger_ != nullptr) Fail(absl::CancelledError("the client is being destroyed"));
+  // Then no event runs that could still set messenger_.
   if (link_ != nullptr) link_->Close();
+  if (messenger_ != nullptr) Fail(absl::CancelledError("the client is being destroyed"));
   // Ends the calls that wait at the scheduler.
   control_.Shutdown();
   {

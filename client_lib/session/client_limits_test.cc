@@ -99,6 +99,28 @@ TEST_F(ClientTest, RefusedPushOfALogicalWorkerBreaksTheSession) {
   EXPECT_EQ(cluster_.Row(table.id(), key_[0]), ones_) << "the earlier push is recognised";
 }
 
+// The session exists until its function has returned; AddressSanitizer shows if it does not.
+TEST_F(ClientTest, CallbackMayCloseItsRank) {
+  ConnectWorker();
+  const Table table = Sparse("a", 2);
+  for (const bool ends_step : {false, true}) {
+    LogicalWorker* const worker = *client_->TakeOver(0).get();
+    std::promise<absl::Status> done;
+    const auto close = [&](absl::Status status) {
+      client_->CloseLogicalWorker(0);
+      done.set_value(std::move(status));
+    };
+    CallOptions options;
+    options.timeout = milliseconds(0);
+    if (ends_step) {
+      worker->EndStep(options, close);
+    } else {
+      worker->Push({{.table = table, .keys = key_, .gradients = ones_}}, options, close);
+    }
+    EXPECT_FALSE(done.get_future().get().ok());
+  }
+}
+
 TEST_F(ClientTest, RefusedPushDoesNotEndEarlierCalls) {
   ConnectWorker();
   const Table table = Sparse("a", 2);

@@ -18,6 +18,8 @@ absl::StatusOr<std::shared_ptr<const Routing>> Routing::FromProto(const RoutingT
     return absl::InvalidArgumentError(
         "the routing table is not whole: it only has the changes since another one");
   }
+  if (table.epoch() == UINT64_MAX)
+    return absl::InvalidArgumentError("the routing table has an epoch that no scheduler reaches");
   if (table.primary_size() == 0 || static_cast<uint32_t>(table.primary_size()) > kMaxPartitions) {
     return absl::InvalidArgumentError(absl::StrCat("the routing table has ", table.primary_size(),
                                                    " partitions; it must have 1 to ",

@@ -52,6 +52,12 @@ TEST(RoutingTest, PartitionMayHaveNoPrimary) {
   EXPECT_EQ((*routing)->primary_addresses(), std::vector<std::string>{"b:2"});
 }
 
+// Calls that wait for a newer table would never be ended.
+TEST(RoutingTest, LargestEpochIsRefused) {
+  EXPECT_EQ(Routing::FromProto(MakeTable(UINT64_MAX, {0}), 7).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
 TEST(RoutingTest, ServersWithoutPartitionsAreNotPrimaries) {
   const auto routing = Routing::FromProto(MakeTable(1, {2, 0, 2}), 7);
   ASSERT_TRUE(routing.ok());

@@ -128,6 +128,8 @@ Call& SessionImpl::Operation::call() const {
 
 void SessionImpl::Enqueue(absl::Status refused, Callback user_done,
                           absl::FunctionRef<void(Operation&, Callback&)> make) {
+  // A callback may close this rank, and so release the last other reference.
+  const std::shared_ptr<SessionImpl> self = shared_from_this();
   Callback done = core_->Count(std::move(user_done));
   uint64_t id = 0;
   {
@@ -195,14 +197,14 @@ void SessionImpl::PushPull(absl::Span<const PushItem> pushes, absl::Span<const P
   CallOptions pull_options;
   if (identity_.rank) pull_options.step = step();
   Push(pushes, options,
-       [this, pulls = std::vector<PullItem>(pulls.begin(), pulls.end()), deadline, pull_options,
-        done = std::move(done)](absl::Status status) mutable {
+       [self = shared_from_this(), pulls = std::vector<PullItem>(pulls.begin(), pulls.end()),
+        deadline, pull_options, done = std::move(done)](absl::Status status) mutable {
          if (!status.ok()) {
            done(std::move(status));
            return;
          }
-         pull_options.timeout = deadline - core_->clock().Now();
-         Pull(pulls, pull_options, std::move(done));
+         pull_options.timeout = deadline - self->core_->clock().Now();
+         self->Pull(pulls, pull_options, std::move(done));
        });
 }
 

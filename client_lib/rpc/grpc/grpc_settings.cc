@@ -40,6 +40,8 @@ grpc::ChannelArguments ChannelSettings(ChannelKind kind) {
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
+  // The limit applies after decompression: an answer could take a thousand times its size.
+  arguments.SetInt(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, 1 << GRPC_COMPRESS_NONE);
   arguments.SetMaxReceiveMessageSize(MaxMessageBytes(kind));
   arguments.SetMaxSendMessageSize(MaxMessageBytes(kind));
   return arguments;

@@ -60,8 +60,9 @@ class PlainService final : public Parameter::Service {
     response->set_accepted(sum);
     return grpc::Status::OK;
   }
-  grpc::Status Pull(grpc::ServerContext*, const PullRequest* request,
+  grpc::Status Pull(grpc::ServerContext* context, const PullRequest* request,
                     PullResponse* response) override {
+    if (compresses) context->set_compression_algorithm(GRPC_COMPRESS_GZIP);
     for (const PullSegment& segment : request->segments()) {
       response->add_results()->set_values(std::string(segment.partition(), 'x'));
     }
@@ -75,6 +76,7 @@ class PlainService final : public Parameter::Service {
   }
 
   absl::Status status;
+  bool compresses = false;
 };
 
 template <typename Service>
@@ -124,6 +126,23 @@ TEST_F(GrpcTransportTest, GeneratedCodeAndCodecReadEachOther) {
     ASSERT_TRUE(response.ParseFromString(answer.bytes));
     EXPECT_EQ(response.accepted(), 6 * size);
   }
+}
+
+// A few kilobytes could become gigabytes before their size is checked.
+TEST_F(GrpcTransportTest, CompressedAnswerIsRefused) {
+  std::string address;
+  const auto server = Start(
+      [this](grpc::ServerBuilder& builder) {
+        builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, true);
+        builder.RegisterService(&service_);
+      },
+      &address);
+  service_.compresses = true;
+  const SegmentView large{.table = 1, .partition = 32 << 20};
+  const Answer answer =
+      CallAndWait(transport_, address, Method::kPull, EncodePullRequest(RequestHeader(), {large}));
+  EXPECT_EQ(answer.status.code(), absl::StatusCode::kUnimplemented) << answer.status;
+  EXPECT_TRUE(answer.bytes.empty());
 }
 
 TEST_F(GrpcTransportTest, AnswersArriveInSlicesWithoutCopies) {
