@@ -34,6 +34,9 @@ class EvaluationCollector {
   // Drops the parts of the rank in the present evaluation: its next host reports all of them.
   void Forget(uint32_t rank);
 
+  // Drops all parts of the present evaluation.
+  void Clear() { Take(); }
+
   // Sets the number of the evaluation to collect. REQUIRES: nothing was added.
   void StartAt(uint64_t evaluation) { evaluation_ = evaluation; }
 
@@ -43,7 +46,7 @@ class EvaluationCollector {
   bool empty() const;
   // Whether all parts of all ranks have been added.
   bool complete() const { return complete_shares_ == shares_.size(); }
-  // Returns the parts and starts the next evaluation. REQUIRES: complete().
+  // Returns the parts and starts the next evaluation.
   EvaluationInput Take();
 
  private:

@@ -13,23 +13,28 @@ const EvaluationResult* Evaluations::Find(uint64_t evaluation, uint64_t step) co
 
 absl::Status Evaluations::Add(const ReportEvaluationRequest& part) {
   if (computing_ == 0) {
-    // The next evaluation has the last one's number only after another job's end between two
-    // pauses. If that end was at a pause, the number after it follows.
-    const uint64_t next = collector_.evaluation();
-    const bool end_was_a_pause =
-        !results_.empty() && results_.back().evaluation() == next && part.evaluation() == next + 1;
-    // If the collector counted on although the end was between two pauses (only the newest results
-    // are kept, and the job's own were taken for the former job's), the step identifies the end.
-    const bool end_was_between =
-        !has_published_ && !results_.empty() && results_.back().evaluation() == part.evaluation() &&
-        part.evaluation() + 1 == next && results_.back().step() < part.step();
-    if ((end_was_a_pause || end_was_between) && collector_.empty())
-      collector_.StartAt(part.evaluation());
+    // The collector continues the stored numbers. The workers number by step: a job with other
+    // data, or one that continues from another one's end, may be elsewhere, and a rebuilt scheduler
+    // knows no numbers.
+    if (!has_published_ && collector_.empty()) collector_.StartAt(part.evaluation());
     return collector_.Add(part);
   }
   if (part.evaluation() == computing_) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat("evaluation is ", part.evaluation(), ", but ",
                                                     computing_, " is being computed"));
+}
+
+bool Evaluations::IsLost(uint64_t evaluation) const {
+  return results_are_lost_ && !has_published_ && !collector_.empty() &&
+         evaluation < collector_.evaluation();
+}
+
+bool Evaluations::SkipTo(uint64_t evaluation) {
+  if (!results_are_lost_ || has_published_ || computing_ != 0 || collector_.empty() ||
+      evaluation <= collector_.evaluation())
+    return false;
+  collector_.Clear();
+  return true;
 }
 
 std::optional<EvaluationInput> Evaluations::Take() {
@@ -88,6 +93,7 @@ void Evaluations::Restore(const StoredEvaluations& stored) {
   has_published_ = false;
   results_.assign(stored.results().begin(), stored.results().end());
   if (stored.next() != 0) collector_.StartAt(stored.next());
+  results_are_lost_ = stored.next() == 0;
   // The former job had early stopping and this one has not: no best parameters are kept.
   if (!early_stopping_) return;
   if (stored.has_best()) published_best_ = stored.best();

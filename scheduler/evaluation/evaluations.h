@@ -38,7 +38,14 @@ class Evaluations {
   // job's last number again.
   const EvaluationResult* Find(uint64_t evaluation, uint64_t step) const;
 
-  // Like EvaluationCollector::Add. While an evaluation is being computed: OK for its parts,
+  // After a rebuild. IsLost: the evaluation was published before, as other ranks report a later
+  // one, and its result is lost. SkipTo: some rank reports a later evaluation than the present one,
+  // which is therefore lost too and is dropped; then Add the part.
+  bool IsLost(uint64_t evaluation) const;
+  bool SkipTo(uint64_t evaluation);
+
+  // Like EvaluationCollector::Add, but until this object has published an evaluation, the first
+  // part decides its number. While an evaluation is being computed: OK for its parts,
   // FAILED_PRECONDITION for others.
   absl::Status Add(const ReportEvaluationRequest& part);
   // The rank has lost its host; the next one reports again.
@@ -60,7 +67,8 @@ class Evaluations {
   std::optional<EvaluationResult> FinalResult() const;
 
   StoredEvaluations Save() const;
-  // Ignores the state of early stopping if the job has none. REQUIRES: nothing was added.
+  // Ignores the state of early stopping if the job has none. A rebuilt state has no `next`.
+  // REQUIRES: nothing was added.
   void Restore(const StoredEvaluations& stored);
 
  private:
@@ -84,6 +92,8 @@ class Evaluations {
   // Whether Publish was called since Restore. Before that, the last of results_ may be of another
   // job's end.
   bool has_published_ = false;
+  // The state was rebuilt: evaluations may have been published that results_ lacks.
+  bool results_are_lost_ = false;
 };
 
 }  // namespace pawl

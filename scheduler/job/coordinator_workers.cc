@@ -154,6 +154,12 @@ Ticket Coordinator::ReportEvaluation(const ReportEvaluationRequest& request,
     }
     return rpc.Answer(response);
   }
+  if (evaluations_.IsLost(request.evaluation())) return rpc.Answer(ReportEvaluationResponse());
+  if (evaluations_.SkipTo(request.evaluation())) {
+    pending_.evaluations.AnswerIf(
+        [&](uint64_t evaluation) { return evaluation < request.evaluation(); },
+        ReportEvaluationResponse(), rpc.actions());
+  }
   if (const absl::Status status = evaluations_.Add(request); !status.ok())
     return rpc.Answer(status);
   Ticket ticket = 0;
