@@ -459,6 +459,8 @@ class Client {
 
   // Calls for the worker daemon; see proto/scheduler.proto. The client fills in `node` and
   // `incarnation`.
+  std::future<absl::Status> AgreeOnData(const DataFingerprint& data,
+                                        const CallOptions& options = {});
   std::future<absl::StatusOr<GetAssignmentResponse>> Assignment(const CallOptions& options = {});
   void Assignment(GetAssignmentRequest request, const CallOptions& options,
                   absl::AnyInvocable<void(absl::StatusOr<GetAssignmentResponse>)> done);

@@ -58,6 +58,7 @@ constexpr MethodRoles kMethods[] = {
     {"/pawl.Scheduler/ExchangeInGroup", kWorkers},
     {"/pawl.Scheduler/WatchGroup", kWorkers},
     {"/pawl.Scheduler/ReportEvaluation", kWorkers},
+    {"/pawl.Scheduler/AgreeOnData", kWorkers},
     {"/pawl.Scheduler/FinishWork", kWorkers},
     {"/pawl.Scheduler/GetStatus", kAllRoles},
     {"/pawl.Scheduler/ListEvents", kAllRoles},

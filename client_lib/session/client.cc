@@ -326,6 +326,17 @@ void Client::Assignment(GetAssignmentRequest request, const CallOptions& options
       *core_, "GetAssignment", std::move(request), options, std::move(done), KeepResponse());
 }
 
+std::future<absl::Status> Client::AgreeOnData(const DataFingerprint& data,
+                                              const CallOptions& options) {
+  std::future<absl::Status> result;
+  AgreeOnDataRequest request;
+  *request.mutable_data() = data;
+  SetSender(*core_, request);
+  CallScheduler<AgreeOnDataResponse, absl::Status>(*core_, "AgreeOnData", std::move(request),
+                                                   options, Fulfilling(result), DropResponse());
+  return result;
+}
+
 void Client::GiveUpRanks(GiveUpRanksRequest request, const CallOptions& options, Callback done) {
   SetSender(*core_, request);
   CallScheduler<GiveUpRanksResponse, absl::Status>(*core_, "GiveUpRanks", std::move(request),

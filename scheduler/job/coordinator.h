@@ -119,6 +119,8 @@ class Coordinator {
       PAWL_EXCLUDES(mu_);
   Ticket ListEvents(const ListEventsRequest& request, Done<ListEventsResponse> done)
       PAWL_EXCLUDES(mu_);
+  Ticket AgreeOnData(const AgreeOnDataRequest& request, Done<AgreeOnDataResponse> done)
+      PAWL_EXCLUDES(mu_);
   // coordinator_end.cc
   Ticket FinishWork(const FinishWorkRequest& request, Done<FinishWorkResponse> done)
       PAWL_EXCLUDES(mu_);
@@ -330,6 +332,8 @@ class Coordinator {
 
   // Set by the constructor. A state keeps it while the scheduler gives no tickets.
   std::string ticket_key_;
+  // AgreeOnData.
+  std::optional<StoredData> data_ PAWL_GUARDED_BY(mu_);
   mutable Mutex mu_;
   // For all timeouts.
   RunningClock running_ PAWL_GUARDED_BY(mu_);

@@ -345,6 +345,18 @@ TEST_F(RestartTest, EvaluationsContinueAfterARestart) {
   EXPECT_EQ(reports_.at(0).status.evaluations_size(), 3);
 }
 
+TEST_F(RestartTest, DataStaysTheSameAfterARestart) {
+  Run(1, TrainingJob(2, 1));
+  auto request = From<AgreeOnDataRequest>(worker_);
+  request.mutable_data()->set_train(7);
+  EXPECT_TRUE(ResultOf(Call(&Coordinator::AgreeOnData, request)).ok());
+  Restart();
+  EXPECT_TRUE(ResultOf(Call(&Coordinator::AgreeOnData, request)).ok());
+  request.mutable_data()->set_train(8);
+  EXPECT_EQ(ResultOf(Call(&Coordinator::AgreeOnData, request)).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
 TEST_F(RestartTest, InspectionIsRepeatedAfterARestart) {
   Run(1, TrainingJob(2, 1));
   servers_.Hold();

@@ -128,6 +128,36 @@ void Coordinator::NoteProgress(const WorkerProgress& progress, Node& worker) {
   metrics_.Note(progress);
 }
 
+// Data ------------------------------------------------------------------------
+
+Ticket Coordinator::AgreeOnData(const AgreeOnDataRequest& request, Done<AgreeOnDataResponse> done) {
+  Rpc<AgreeOnDataResponse> rpc(*this, std::move(done));
+  if (rpc.refused()) return 0;
+  const absl::StatusOr<Node*> found = FindWorker(request.node(), request.incarnation());
+  if (!found.ok()) return rpc.Answer(found.status());
+  const DataFingerprint& data = request.data();
+  if (!data_.has_value()) {
+    data_.emplace();
+    *data_->mutable_fingerprint() = data;
+    data_->set_node((*found)->name);
+    gate_.OnChange();
+  }
+  const DataFingerprint& agreed = data_->fingerprint();
+  const bool same_train =
+      agreed.train() == data.train() && agreed.train_samples() == data.train_samples();
+  if (same_train && agreed.eval() == data.eval() && agreed.eval_samples() == data.eval_samples())
+    return rpc.Answer(AgreeOnDataResponse());
+  const auto text = [same_train](const DataFingerprint& one) {
+    return absl::StrFormat("%d samples (fingerprint %x)",
+                           same_train ? one.eval_samples() : one.train_samples(),
+                           same_train ? one.eval() : one.train());
+  };
+  return rpc.Answer(absl::FailedPreconditionError(absl::StrCat(
+      same_train ? "data.eval" : "data.train", ": ", NodeText(**found), " has read ", text(data),
+      ", but ", data_->node(), " had read ", text(agreed),
+      "; all workers of a job must read the same files, and files must not change while it runs")));
+}
+
 // Evaluations -----------------------------------------------------------------
 
 Ticket Coordinator::ReportEvaluation(const ReportEvaluationRequest& request,

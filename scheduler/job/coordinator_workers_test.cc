@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/rpc/version.h"
 #include "gtest/gtest.h"
@@ -395,6 +396,31 @@ TEST_F(CoordinatorWorkersTest, FinishedRanksDoNotMove) {
   EXPECT_EQ(RanksOf(living), "0 1 3");
   ASSERT_TRUE(Finish(living).ok());
   EXPECT_EQ(Status().state(), COMPLETED);
+}
+
+TEST_F(CoordinatorWorkersTest, WorkersMustReadTheSameData) {
+  Begin(kTraining, 1, 2);
+  Join(SERVER_ROLE);
+  const RegisterResponse first = JoinFollower();
+  const RegisterResponse second = JoinFollower();
+  const auto agree = [&](const RegisterResponse& worker, uint64_t samples, uint64_t train,
+                         uint64_t eval) {
+    auto request = From<AgreeOnDataRequest>(worker);
+    request.mutable_data()->set_train_samples(samples);
+    request.mutable_data()->set_train(train);
+    request.mutable_data()->set_eval_samples(10);
+    request.mutable_data()->set_eval(eval);
+    return ResultOf(Call(&Coordinator::AgreeOnData, request)).status();
+  };
+  EXPECT_TRUE(agree(first, 2000, 7, 9).ok());
+  EXPECT_TRUE(agree(second, 2000, 7, 9).ok());
+  const absl::Status fewer = agree(second, 1950, 8, 9);
+  EXPECT_EQ(fewer.code(), absl::StatusCode::kFailedPrecondition);
+  for (const char* said : {"data.train", "1950 samples", "worker-0 had read 2000 samples"})
+    EXPECT_TRUE(absl::StrContains(fewer.message(), said)) << fewer;
+  const absl::Status other_eval = agree(second, 2000, 7, 10);
+  EXPECT_TRUE(absl::StrContains(other_eval.message(), "data.eval")) << other_eval;
+  EXPECT_TRUE(agree(first, 2000, 7, 9).ok()) << "a refusal changes nothing";
 }
 
 TEST_F(CoordinatorWorkersTest, SamplesAreCountedByRank) {

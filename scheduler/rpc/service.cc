@@ -240,6 +240,12 @@ grpc::ServerUnaryReactor* SchedulerService::ReportEvaluation(grpc::CallbackServe
   return Suspend(coordinator_, &Coordinator::ReportEvaluation, context, request, response);
 }
 
+grpc::ServerUnaryReactor* SchedulerService::AgreeOnData(grpc::CallbackServerContext* context,
+                                                        const AgreeOnDataRequest* request,
+                                                        AgreeOnDataResponse* response) {
+  return Suspend(coordinator_, &Coordinator::AgreeOnData, context, request, response);
+}
+
 grpc::ServerUnaryReactor* SchedulerService::FinishWork(grpc::CallbackServerContext* context,
                                                        const FinishWorkRequest* request,
                                                        FinishWorkResponse* response) {

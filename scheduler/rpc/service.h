@@ -73,6 +73,9 @@ class SchedulerService final : public Scheduler::CallbackService {
   grpc::ServerUnaryReactor* ReportEvaluation(grpc::CallbackServerContext* context,
                                              const ReportEvaluationRequest* request,
                                              ReportEvaluationResponse* response) override;
+  grpc::ServerUnaryReactor* AgreeOnData(grpc::CallbackServerContext* context,
+                                        const AgreeOnDataRequest* request,
+                                        AgreeOnDataResponse* response) override;
   grpc::ServerUnaryReactor* FinishWork(grpc::CallbackServerContext* context,
                                        const FinishWorkRequest* request,
                                        FinishWorkResponse* response) override;

@@ -78,6 +78,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Load(const Data& spec,
     PAWL_ASSIGN_OR_RETURN(shape.field_count, LibsvmFields(fields, most_entries, files.back()));
   }
   store->Finish();
+  dataset->fingerprint_ = store->Fingerprint();
   if (options.shape.has_value() && (shape.numeric_count != options.shape->numeric_count ||
                                     shape.field_count != options.shape->field_count)) {
     return absl::InvalidArgumentError(

@@ -61,6 +61,7 @@ class Dataset final : public TrainingData {
   // Number of samples, at least 1.
   uint64_t size() const override { return store_.size(); }
   const DataShape& shape() const override { return store_.shape; }
+  uint64_t fingerprint() const override { return fingerprint_; }
   // For a BatchAssembler.
   const SampleStore& store() const { return store_; }
   uint64_t distinct_keys() const { return store_.keys().size(); }
@@ -86,6 +87,7 @@ class Dataset final : public TrainingData {
                      options.is_training ? BadSamples::kTrainingRemedy : "") {}
 
   SampleStore store_;
+  uint64_t fingerprint_ = 0;
   BadSamples bad_samples_;
 };
 

@@ -141,6 +141,18 @@ TEST(DatasetTest, MalformedSamplesUpToTheLimitAreSkippedAndShown) {
   EXPECT_THAT((*lines)->bad_samples().shown()[1], HasSubstr("some.libsvm:3:1: the line is longer"));
 }
 
+TEST(DatasetTest, FingerprintTellsDataApart) {
+  const auto fingerprint = [](const std::string& lines) {
+    return Dataset::Load(Libsvm(), Write("fingerprint", lines)).value()->fingerprint();
+  };
+  const uint64_t one = fingerprint("1 1:1 2:0.5\n0 3:1\n");
+  EXPECT_EQ(fingerprint("1 1:1 2:0.5\n0 3:1\n"), one);
+  for (const char* other : {"1 1:1 2:0.25\n0 3:1\n", "0 1:1 2:0.5\n0 3:1\n", "1 1:1 4:0.5\n0 3:1\n",
+                            "0 3:1\n1 1:1 2:0.5\n", "1 1:1 2:0.5\n0 3:1\n0 3:1\n"}) {
+    EXPECT_NE(fingerprint(other), one) << other;
+  }
+}
+
 TEST(DatasetTest, MissingFileIsNotFoundAndNamed) {
   for (const Data& spec : {Csv(), Libsvm()}) {
     const absl::Status status = LoadError(spec, Path("absent.txt"));

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
+#include "client_lib/base/crc32c.h"
 
 namespace pawl {
 namespace {
@@ -79,6 +80,27 @@ void SampleStore::Clear() {
   weights.clear();
   keys_.clear();
   numbers_.clear();
+}
+
+uint64_t SampleStore::Fingerprint() const {
+  uint32_t crc = Crc32c(0, &shape.label_count, sizeof(shape.label_count));
+  const auto add = [&crc](const auto& values) {
+    const uint64_t count = values.size();
+    crc = Crc32c(crc, &count, sizeof(count));
+    crc = Crc32c(crc, values.data(), count * sizeof(values[0]));
+  };
+  add(labels);
+  add(sample_weights);
+  add(query_ids);
+  add(numerics);
+  add(pixels);
+  add(entries);
+  add(entry_keys);
+  add(sample_begin);
+  add(field_counts);
+  add(weights);
+  add(keys_);
+  return size() << 32 | crc;
 }
 
 void SampleStore::Finish() {

@@ -72,6 +72,9 @@ class SampleStore {
   // Ends writing: frees what only Intern needs, and the vectors' spare capacity.
   void Finish();
 
+  // The number of samples, and a checksum of everything in them. REQUIRES: Finish was called.
+  uint64_t Fingerprint() const;
+
   uint64_t size() const { return labels.size() / shape.label_count; }
   // The distinct keys, by their numbers.
   const std::vector<uint64_t>& keys() const { return keys_; }

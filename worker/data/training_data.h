@@ -48,6 +48,8 @@ class TrainingData {
   // Number of samples, at least 1.
   virtual uint64_t size() const = 0;
   virtual const DataShape& shape() const = 0;
+  // Tells apart data that differ in a sample or in their order. The same on every machine.
+  virtual uint64_t fingerprint() const = 0;
 
   // The batches of `rank` for steps below `end_step`. The data and the sampler, which is for size()
   // samples, outlive them.

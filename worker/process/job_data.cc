@@ -56,6 +56,7 @@ class EvaluatedData final : public TrainingData {
 
   uint64_t size() const override { return eval_.size(); }
   const DataShape& shape() const override { return eval_.shape(); }
+  uint64_t fingerprint() const override { return eval_.fingerprint(); }
   std::unique_ptr<RankBatches> OpenRank(const Sampler& sampler, uint32_t rank, uint64_t end_step,
                                         const FieldLookup& lookup) const override {
     return eval_.OpenRank(sampler, rank, end_step, lookup);

@@ -278,6 +278,16 @@ absl::Status PrepareTables(const WorkerOptions& options, Client& client, const T
   return absl::OkStatus();
 }
 
+DataFingerprint FingerprintOf(const JobData& data) {
+  DataFingerprint fingerprint;
+  fingerprint.set_train_samples(data.train->size());
+  fingerprint.set_train(data.train->fingerprint());
+  if (data.eval == nullptr) return fingerprint;
+  fingerprint.set_eval_samples(data.eval->size());
+  fingerprint.set_eval(data.eval->fingerprint());
+  return fingerprint;
+}
+
 // Does everything that precedes the first step.
 absl::Status Prepare(const WorkerOptions& options, Client& client, Training& training,
                      Interrupt& abandon) {
@@ -294,6 +304,9 @@ absl::Status Prepare(const WorkerOptions& options, Client& client, Training& tra
     PAWL_RETURN_IF_ERROR(training.interrupt.reason());
   }
   PAWL_ASSIGN_OR_RETURN(training.data, loaded.get());
+  auto agreed = client.AgreeOnData(FingerprintOf(training.data));
+  PAWL_RETURN_IF_ERROR(Await(agreed, AtLeastPatience(kCallTimeout, client) + kLibraryGrace,
+                             training.interrupt, "comparison of the data with other workers'"));
   absl::StatusOr<GetAssignmentResponse> answer;
   do {
     answer = Await(assigned, assignment_timeout + kLibraryGrace, training.interrupt,

@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "client_lib/base/crc32c.h"
 #include "client_lib/base/mutex.h"
 #include "proto/job.pb.h"
 #include "worker/data/batch.h"
@@ -61,6 +62,9 @@ class StreamedData final : public TrainingData {
 
   uint64_t size() const override { return samples_; }
   const DataShape& shape() const override { return layout_.shape; }
+  uint64_t fingerprint() const override {
+    return samples_ << 32 | Crc32c(0, id_.data(), id_.size());
+  }
   std::unique_ptr<RankBatches> OpenRank(const Sampler& sampler, uint32_t rank, uint64_t end_step,
                                         const FieldLookup& lookup) const override;
 
