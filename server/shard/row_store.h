@@ -87,14 +87,7 @@ class RowStore {
   // Null if the row does not exist.
   const float* Find(uint64_t key) const {
     const uint32_t row = index_.Find(key);
-    return row == RowIndex::kNone ? nullptr : At(row);
-  }
-
-  // Find in two steps, for callers that look up many rows: RowIndex::kNone if the row does not
-  // exist. PrefetchSlab prefetches what At reads.
-  uint32_t FindNumber(uint64_t key) const { return index_.Find(key); }
-  void PrefetchSlab(uint32_t row) const { pawl::Prefetch(&slabs_[row >> rows_shift_]); }
-  const float* At(uint32_t row) const {
+    if (row == RowIndex::kNone) return nullptr;
     return slabs_[row >> rows_shift_].memory.data() + (row & row_mask_) * stride_;
   }
 

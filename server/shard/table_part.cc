@@ -235,32 +235,22 @@ void TablePart::Read(const ByteView& keys, char* out) const {
   const std::vector<uint64_t> wanted = CopyKeys(keys);
   const size_t width = table_->MaxRowWidth();
   const size_t bytes = width * sizeof(float);
-  // Index entries, slabs and rows are prefetched while earlier rows are copied. numbers[i % kRing]
-  // and rows[i % kRing] are row i.
-  constexpr size_t kRing = 64, kIndexAhead = 48, kSlabAhead = 32, kRowAhead = 16;
-  uint32_t numbers[kRing];
+  // Index entries and rows are prefetched while earlier rows are copied. rows[i % kRing] is row i.
+  constexpr size_t kRing = 32, kIndexAhead = 32, kRowAhead = 16;
   const float* rows[kRing];
   uint64_t missing_keys[kRowsInRun];
   char* missing_out[kRowsInRun];
   size_t missing = 0;
-  const auto find_number = [&](size_t i) {
+  const auto find = [&](size_t i) {
     if (i >= wanted.size()) return;
-    numbers[i % kRing] = rows_.FindNumber(wanted[i]);
-    if (numbers[i % kRing] != RowIndex::kNone) rows_.PrefetchSlab(numbers[i % kRing]);
-  };
-  const auto find_row = [&](size_t i) {
-    if (i >= wanted.size()) return;
-    const uint32_t number = numbers[i % kRing];
-    rows[i % kRing] = number == RowIndex::kNone ? nullptr : rows_.At(number);
+    rows[i % kRing] = rows_.Find(wanted[i]);
     if (rows[i % kRing] != nullptr) PrefetchRow(rows[i % kRing], width);
   };
   for (size_t i = 0; i < std::min(wanted.size(), kIndexAhead); ++i) rows_.Prefetch(wanted[i]);
-  for (size_t i = 0; i < kSlabAhead; ++i) find_number(i);
-  for (size_t i = 0; i < kRowAhead; ++i) find_row(i);
+  for (size_t i = 0; i < kRowAhead; ++i) find(i);
   for (size_t i = 0; i < wanted.size(); ++i, out += bytes) {
     if (i + kIndexAhead < wanted.size()) rows_.Prefetch(wanted[i + kIndexAhead]);
-    find_number(i + kSlabAhead);
-    find_row(i + kRowAhead);
+    find(i + kRowAhead);
     if (rows[i % kRing] != nullptr) {
       // `out` follows other bytes of a message and may be unaligned.
       std::memcpy(out, rows[i % kRing], bytes);
