@@ -110,7 +110,7 @@ std::string JoinPath(absl::string_view folder, absl::string_view name);
 // The parent: "a/b" for "a/b/c", "." for "c", "/" for "/c".
 std::string FolderOf(absl::string_view path);
 
-// Whether there is a file, or a folder, of that name. An error if that cannot be told.
+// Whether there is a file or a folder of that name. An error if the file system does not answer.
 absl::StatusOr<bool> FileExists(Env& env, const std::string& path);
 
 // Returns the whole file. RESOURCE_EXHAUSTED beyond `max_bytes`.

@@ -34,7 +34,7 @@ class EvaluationCollector {
   // Drops the parts of the rank in the present evaluation: its next host reports all of them.
   void Forget(uint32_t rank);
 
-  // Drops all parts of the present evaluation.
+  // Drops all parts of the present evaluation; the number grows.
   void Clear() { Take(); }
 
   // Sets the number of the evaluation to collect. REQUIRES: nothing was added.

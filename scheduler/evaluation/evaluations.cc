@@ -14,8 +14,8 @@ const EvaluationResult* Evaluations::Find(uint64_t evaluation, uint64_t step) co
 absl::Status Evaluations::Add(const ReportEvaluationRequest& part) {
   if (computing_ == 0) {
     // The collector continues the stored numbers. The workers number by step: a job with other
-    // data, or one that continues from another one's end, may be elsewhere, and a rebuilt scheduler
-    // knows no numbers.
+    // data, or one that continues from another one's end, may use other numbers, and a rebuilt
+    // scheduler knows none.
     if (!has_published_ && collector_.empty()) collector_.StartAt(part.evaluation());
     return collector_.Add(part);
   }

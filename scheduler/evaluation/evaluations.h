@@ -38,10 +38,11 @@ class Evaluations {
   // job's last number again.
   const EvaluationResult* Find(uint64_t evaluation, uint64_t step) const;
 
-  // After a rebuild. IsLost: the evaluation was published before, as other ranks report a later
-  // one, and its result is lost. SkipTo: some rank reports a later evaluation than the present one,
-  // which is therefore lost too and is dropped; then Add the part.
+  // After a rebuild: the former scheduler published this evaluation, since another rank has
+  // reported a later one, and its result is lost.
   bool IsLost(uint64_t evaluation) const;
+  // After a rebuild: drops the present evaluation, which is lost, if this one is later. Returns
+  // whether it did.
   bool SkipTo(uint64_t evaluation);
 
   // Like EvaluationCollector::Add, but until this object has published an evaluation, the first

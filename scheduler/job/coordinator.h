@@ -270,6 +270,8 @@ class Coordinator {
     return !rebuilt_ &&
            (checkpoints_.restored_from().has_value() ? loading() : !tables_.HasReadyTable());
   }
+  // Whether a rank has ended a step.
+  bool HasTrained() const PAWL_REQUIRES(mu_);
   // The servers are loading the checkpoint that the job starts from.
   bool loading() const PAWL_REQUIRES(mu_) { return checkpoints_.loading(); }
   // The partitions are placed and hold the data that the job starts from.
@@ -332,8 +334,8 @@ class Coordinator {
 
   // Set by the constructor. A state keeps it while the scheduler gives no tickets.
   std::string ticket_key_;
-  // AgreeOnData.
-  std::optional<StoredData> data_ PAWL_GUARDED_BY(mu_);
+  // The data that the workers have read; unset: none has reported any.
+  std::optional<StoredData> agreed_data_ PAWL_GUARDED_BY(mu_);
   mutable Mutex mu_;
   // For all timeouts.
   RunningClock running_ PAWL_GUARDED_BY(mu_);

@@ -184,7 +184,7 @@ SchedulerState Coordinator::State() const {
   *stored.mutable_moves() = director_.Moves(running_.Peek());
   stored.set_longest_lease_ms(static_cast<uint64_t>(longest_lease_.count()));
   stored.set_ticket_key(ticket_key_);
-  if (data_.has_value()) *stored.mutable_data() = *data_;
+  if (agreed_data_.has_value()) *stored.mutable_data() = *agreed_data_;
   return stored;
 }
 
@@ -208,7 +208,7 @@ void Coordinator::RestoreState(const SchedulerState& stored) {
                       : std::chrono::milliseconds(stored.longest_lease_ms());
   longest_lease_ = std::max(former_lease_, options_.lease);
   ticket_key_ = stored.ticket_key();
-  if (stored.has_data()) data_ = stored.data();
+  if (stored.has_data()) agreed_data_ = stored.data();
   membership_.Restore(stored.membership(), now + options_.restart_grace, former_lease_);
   metrics_.Restore(stored.membership());
   events_.Restore(stored.events());

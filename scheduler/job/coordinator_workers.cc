@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client_lib/evaluation/evaluation_scores.h"
@@ -136,17 +137,25 @@ Ticket Coordinator::AgreeOnData(const AgreeOnDataRequest& request, Done<AgreeOnD
   const absl::StatusOr<Node*> found = FindWorker(request.node(), request.incarnation());
   if (!found.ok()) return rpc.Answer(found.status());
   const DataFingerprint& data = request.data();
-  if (!data_.has_value()) {
-    data_.emplace();
-    *data_->mutable_fingerprint() = data;
-    data_->set_node((*found)->name);
-    gate_.OnChange();
+  const bool can_replace = !HasTrained() && agreed_data_.has_value() &&
+                           absl::c_none_of(agreed_data_->nodes(), [this](const std::string& name) {
+                             const Node* const node = membership_.FindByName(name);
+                             return node != nullptr && !node->gone;
+                           });
+  if (!agreed_data_.has_value() || can_replace) {
+    agreed_data_.emplace();
+    *agreed_data_->mutable_fingerprint() = data;
   }
-  const DataFingerprint& agreed = data_->fingerprint();
+  const DataFingerprint& agreed = agreed_data_->fingerprint();
   const bool same_train =
       agreed.train() == data.train() && agreed.train_samples() == data.train_samples();
-  if (same_train && agreed.eval() == data.eval() && agreed.eval_samples() == data.eval_samples())
+  if (same_train && agreed.eval() == data.eval() && agreed.eval_samples() == data.eval_samples()) {
+    if (!HasTrained() && !absl::c_linear_search(agreed_data_->nodes(), (*found)->name)) {
+      agreed_data_->add_nodes((*found)->name);
+      gate_.OnChange();
+    }
     return rpc.Answer(AgreeOnDataResponse());
+  }
   const auto text = [same_train](const DataFingerprint& one) {
     return absl::StrFormat("%d samples (fingerprint %x)",
                            same_train ? one.eval_samples() : one.train_samples(),
@@ -154,8 +163,16 @@ Ticket Coordinator::AgreeOnData(const AgreeOnDataRequest& request, Done<AgreeOnD
   };
   return rpc.Answer(absl::FailedPreconditionError(absl::StrCat(
       same_train ? "data.eval" : "data.train", ": ", NodeText(**found), " has read ", text(data),
-      ", but ", data_->node(), " had read ", text(agreed),
+      ", but ", agreed_data_->nodes(0), " had read ", text(agreed),
       "; all workers of a job must read the same files, and files must not change while it runs")));
+}
+
+bool Coordinator::HasTrained() const {
+  for (uint32_t rank = 0; rank < ranks_.ranks().total(); ++rank) {
+    const std::optional<RankProgress>& progress = ranks_.ranks().ProgressOf(rank);
+    if (progress.has_value() && progress->steps() > 0) return true;
+  }
+  return false;
 }
 
 // Evaluations -----------------------------------------------------------------

@@ -421,6 +421,16 @@ TEST_F(CoordinatorWorkersTest, WorkersMustReadTheSameData) {
   const absl::Status other_eval = agree(second, 2000, 7, 10);
   EXPECT_TRUE(absl::StrContains(other_eval.message(), "data.eval")) << other_eval;
   EXPECT_TRUE(agree(first, 2000, 7, 9).ok()) << "a refusal changes nothing";
+  // They had read a file that was still being written.
+  Kill("worker-0");
+  Kill("worker-1");
+  Pass(seconds(8));
+  const RegisterResponse third = JoinFollower();
+  EXPECT_TRUE(agree(third, 2100, 11, 9).ok()) << "nothing was trained";
+  Report(third, {{0, 1, 10}});
+  Kill(third.node());
+  Pass(seconds(8));
+  EXPECT_FALSE(agree(JoinFollower(), 2000, 7, 9).ok());
 }
 
 TEST_F(CoordinatorWorkersTest, SamplesAreCountedByRank) {

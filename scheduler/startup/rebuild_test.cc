@@ -90,7 +90,7 @@ TEST(RebuildTest, ServersInSyncByTheNewestRoutingMayBecomePrimary) {
   EXPECT_FALSE(state->ranks().decided());
 }
 
-// It has every push: its successor has not taken over, or has it among its backups.
+// The yielding primary has every push: its successor has not taken over, or has it as a backup.
 TEST(RebuildTest, PrimaryThatHandsOverMayBecomePrimary) {
   RegisterRequest former = Server(0, 9, {0, 1, 2});
   former.mutable_held_job()->mutable_routing()->mutable_replicas(2)->set_yielding(0);

@@ -85,7 +85,7 @@ class Recovery {
     PAWL_RETURN_IF_ERROR(FindSegments());
     PAWL_RETURN_IF_ERROR(ScanSegments());
     PAWL_RETURN_IF_ERROR(ChooseSnapshots());
-    // That the disk takes nothing does not mean that it has lost something.
+    // A failed write or sync is not data loss.
     if (absl::Status status = CleanUp(); !status.ok())
       return absl::IsDataLoss(status) ? absl::UnavailableError(status.message()) : status;
     PAWL_RETURN_IF_ERROR(Load());

@@ -51,6 +51,8 @@ struct SegmentUse {
   bool has_pending_resets = false;
   // Some settled bytes may be nowhere but in the system's cache.
   bool sync_failed = false;
+  // The file may be gone already.
+  bool is_being_deleted = false;
 
   // A later record resets the partition's log.
   void Reset(uint32_t partition, const LogReset& reset);

@@ -51,14 +51,16 @@ absl::Status Scrubber::Check(const std::string& path, uint64_t bytes, bool is_on
   return absl::IsDataLoss(status) ? status : absl::OkStatus();
 }
 
-// Appends to a file without a name succeed, and syncs too.
+// The log does not notice a missing file itself: appends to one without a name succeed, and syncs
+// too.
 void Scrubber::ReportMissingSegments() {
   for (const SegmentUse& use : log_.Segments()) {
     const std::string path = JoinPath(options_.log_folder, SegmentFileName(use.segment));
     const absl::Status status = snapshots_.env().FileSize(path).status();
     const auto is_needed = [&] {
-      return absl::c_any_of(log_.Segments(),
-                            [&](const auto& is) { return is.segment == use.segment; });
+      return absl::c_any_of(log_.Segments(), [&](const SegmentUse& present) {
+        return present.segment == use.segment && !present.is_being_deleted;
+      });
     };
     if (absl::IsNotFound(status) && is_needed())
       events_.segment_damaged(use.segment, absl::DataLossError(status.message()));

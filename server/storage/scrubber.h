@@ -24,8 +24,8 @@ struct ScrubberOptions {
 };
 
 // Reads the snapshots and the durable part of the log repeatedly, on its own thread. A file that
-// seems damaged is read once more before it is reported. A file that was deleted because it was no
-// longer needed is not damaged; one that another process has deleted is. Each pass reports a
+// seems damaged is read once more before it is reported. A listed
+// file that is missing counts as damaged. Each pass reports a
 // damaged file again until it is replaced or deleted.
 class Scrubber {
  public:
@@ -51,6 +51,7 @@ class Scrubber {
   absl::Status Check(const std::string& path, uint64_t bytes, bool is_on_disk,
                      const std::function<absl::Status()>& check,
                      const std::function<bool()>& is_needed);
+  // Reports segments of the log that have no file.
   void ReportMissingSegments();
   // False: the scrubber is stopping.
   bool Sleep(std::chrono::nanoseconds duration);

@@ -58,9 +58,11 @@ std::chrono::milliseconds ServerLog::RepairDamaged() {
   absl::Status result;
   bool segments = false;
   std::set<std::string> needed;
-  for (const SegmentUse& use : StartedLog().Segments())
+  for (const SegmentUse& use : StartedLog().Segments()) {
+    if (use.is_being_deleted) continue;
     needed.insert(
         JoinPath(JoinPath(options_.data_folder, kLogFolder), SegmentFileName(use.segment)));
+  }
   for (const auto& [path, snapshot] : damaged) {
     if (!snapshot.has_value()) {
       // The segment becomes superfluous with the new snapshots, and is deleted.

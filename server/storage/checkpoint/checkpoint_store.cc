@@ -104,8 +104,9 @@ bool CheckpointStore::IsEndCheckpoint(absl::string_view name) {
 absl::StatusOr<CheckpointPlace> CheckpointStore::Locate(Env& env, const std::string& path,
                                                         absl::string_view job_name) {
   const std::string absolute = AbsolutePath(path);
-  PAWL_ASSIGN_OR_RETURN(const bool is_one, FileExists(env, JoinPath(absolute, kManifestFile)));
-  if (is_one) {
+  PAWL_ASSIGN_OR_RETURN(const bool is_checkpoint,
+                        FileExists(env, JoinPath(absolute, kManifestFile)));
+  if (is_checkpoint) {
     CheckpointPlace place{FolderOf(absolute), std::filesystem::path(absolute).filename().string()};
     if (ParseCheckpointName(place.name).has_value()) return place;
     return absl::FailedPreconditionError(

@@ -288,8 +288,16 @@ absl::Status WriteAheadLog::DeleteUnneeded() {
     if (has_pending_resets) PAWL_RETURN_IF_ERROR(snapshots_.ApplyResets());
     // One by one, so that a crash never leaves a hole.
     if (PAWL_FAILPOINT("log.delete")) return absl::DataLossError("failpoint log.delete");
+    const auto set_being_deleted = [this](bool is) {
+      MutexLock lock(mu_);
+      segments_.front().is_being_deleted = is;
+    };
+    set_being_deleted(true);
     absl::Status status = env_.Delete(JoinPath(log_folder_, SegmentFileName(oldest)));
-    if (!status.ok() && !absl::IsNotFound(status)) return status;
+    if (!status.ok() && !absl::IsNotFound(status)) {
+      set_being_deleted(false);
+      return status;
+    }
     PAWL_FAILPOINT("log.deleted");
     PAWL_RETURN_IF_ERROR(env_.SyncFolder(log_folder_));
     MutexLock lock(mu_);
