@@ -23,7 +23,7 @@ def is_running(pid: int) -> bool:
     try:
         with open("/proc/%d/stat" % pid, encoding="ascii") as stat:
             return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # before, or between open and read
         return False
 
 
