@@ -11,12 +11,12 @@
 #include "nlohmann/json.hpp"
 
 using pawl::c::AsNothing;
+using pawl::c::CappedTimeout;
 using pawl::c::Connected;
 using pawl::c::EndsWithJson;
 using pawl::c::EndsWithNothing;
 using pawl::c::Fail;
 using pawl::c::Membership;
-using pawl::c::Milliseconds;
 using pawl::c::NotConnected;
 using pawl::c::Shared;
 using pawl::c::StartCall;
@@ -49,9 +49,9 @@ int pawl_connect(const pawl_options* options, pawl_client** client, pawl_call** 
     converted.node_start_count = options->node_start_count;
     converted.description = Text(options->description);
     if (options->connect_timeout_ms > 0)
-      converted.connect_timeout = Milliseconds(options->connect_timeout_ms);
+      converted.connect_timeout = CappedTimeout(options->connect_timeout_ms);
     if (options->call_timeout_ms > 0)
-      converted.call_timeout = Milliseconds(options->call_timeout_ms);
+      converted.call_timeout = CappedTimeout(options->call_timeout_ms);
     converted.tune_process = options->tune_process != 0;
     auto created = std::make_unique<pawl_client>();
     created->membership = std::make_shared<Membership>();
@@ -126,7 +126,7 @@ int pawl_wait_for_end(pawl_client* client, int64_t timeout_ms) {
   pawl::Client* const connected = Connected(client);
   if (connected == nullptr) return Fail(NotConnected());
   const std::chrono::milliseconds timeout =
-      timeout_ms < 0 ? pawl::c::kLongestTimeout : Milliseconds(timeout_ms);
+      timeout_ms < 0 ? pawl::c::kLongestTimeout : CappedTimeout(timeout_ms);
   return connected->WaitForEnd(timeout) ? PAWL_OK : PAWL_PENDING;
 }
 

@@ -26,13 +26,13 @@ absl::StatusOr<Table> FindTable(Membership& membership, uint32_t number) {
       "table ", number, ": this client has neither created nor opened a table of this number"));
 }
 
-std::chrono::milliseconds Milliseconds(int64_t ms) {
+std::chrono::milliseconds CappedTimeout(int64_t ms) {
   return std::min<std::chrono::milliseconds>(std::chrono::milliseconds(ms), kLongestTimeout);
 }
 
 CallOptions Timeout(int64_t timeout_ms) {
   CallOptions options;
-  if (timeout_ms > 0) options.timeout = Milliseconds(timeout_ms);
+  if (timeout_ms > 0) options.timeout = CappedTimeout(timeout_ms);
   return options;
 }
 

@@ -81,7 +81,7 @@ CallOptions Timeout(int64_t timeout_ms);
 // Longer times would overflow the nanoseconds of a deadline.
 inline constexpr std::chrono::hours kLongestTimeout{24 * 365};
 // At most kLongestTimeout.
-std::chrono::milliseconds Milliseconds(int64_t ms);
+std::chrono::milliseconds CappedTimeout(int64_t ms);
 
 // "" for NULL.
 std::string Text(const char* text);

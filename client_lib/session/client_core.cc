@@ -186,9 +186,17 @@ void ClientCore::DeliverMetrics() {
 
 void ClientCore::Close() {
   if (link_ != nullptr) DeliverMetrics();
-  // Then no event runs that could still set messenger_.
+  bool has_joined;
+  {
+    MutexLock lock(mu_);
+    has_joined = free_running_ != nullptr;
+  }
+  const absl::Status why = absl::CancelledError("the client is being destroyed");
+  // Before the farewell, after which the scheduler refuses the calls that wait there.
+  if (has_joined) Fail(why);
   if (link_ != nullptr) link_->Close();
-  if (messenger_ != nullptr) Fail(absl::CancelledError("the client is being destroyed"));
+  // The registration of an interrupted Join may have set it until now.
+  if (!has_joined && messenger_ != nullptr) Fail(why);
   // Ends the calls that wait at the scheduler.
   control_.Shutdown();
   {

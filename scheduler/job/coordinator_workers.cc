@@ -1,5 +1,6 @@
 // Workers: their ranks, their evaluations and their collective group.
 #include <algorithm>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -136,13 +137,15 @@ Ticket Coordinator::AgreeOnData(const AgreeOnDataRequest& request, Done<AgreeOnD
   if (rpc.refused()) return 0;
   const absl::StatusOr<Node*> found = FindWorker(request.node(), request.incarnation());
   if (!found.ok()) return rpc.Answer(found.status());
+  const auto is_present = [this](const std::string& name) {
+    const Node* const node = membership_.FindByName(name);
+    return node != nullptr && !node->gone;
+  };
   const DataFingerprint& data = request.data();
-  const bool can_replace = !HasTrained() && agreed_data_.has_value() &&
-                           absl::c_none_of(agreed_data_->nodes(), [this](const std::string& name) {
-                             const Node* const node = membership_.FindByName(name);
-                             return node != nullptr && !node->gone;
-                           });
-  if (!agreed_data_.has_value() || can_replace) {
+  const bool may_change = !HasTrained();
+  const bool is_new = !agreed_data_.has_value() ||
+                      (may_change && absl::c_none_of(agreed_data_->nodes(), is_present));
+  if (is_new) {
     agreed_data_.emplace();
     *agreed_data_->mutable_fingerprint() = data;
   }
@@ -150,8 +153,10 @@ Ticket Coordinator::AgreeOnData(const AgreeOnDataRequest& request, Done<AgreeOnD
   const bool same_train =
       agreed.train() == data.train() && agreed.train_samples() == data.train_samples();
   if (same_train && agreed.eval() == data.eval() && agreed.eval_samples() == data.eval_samples()) {
-    if (!HasTrained() && !absl::c_linear_search(agreed_data_->nodes(), (*found)->name)) {
-      agreed_data_->add_nodes((*found)->name);
+    auto& nodes = *agreed_data_->mutable_nodes();
+    if (is_new || (may_change && !absl::c_linear_search(nodes, (*found)->name))) {
+      nodes.erase(std::remove_if(nodes.begin(), nodes.end(), std::not_fn(is_present)), nodes.end());
+      *nodes.Add() = (*found)->name;
       gate_.OnChange();
     }
     return rpc.Answer(AgreeOnDataResponse());

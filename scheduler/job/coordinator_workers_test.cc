@@ -433,6 +433,22 @@ TEST_F(CoordinatorWorkersTest, WorkersMustReadTheSameData) {
   EXPECT_FALSE(agree(JoinFollower(), 2000, 7, 9).ok());
 }
 
+// A rebuilt scheduler, or one of a newer version, hears of steps before it hears of the data.
+TEST_F(CoordinatorWorkersTest, DataIsAgreedOnDuringTraining) {
+  Begin(kTraining, 1, 2);
+  Join(SERVER_ROLE);
+  const RegisterResponse first = JoinFollower();
+  const RegisterResponse second = JoinFollower();
+  Report(first, {{0, 1, 10}});
+  auto request = From<AgreeOnDataRequest>(first);
+  request.mutable_data()->set_train(7);
+  EXPECT_TRUE(ResultOf(Call(&Coordinator::AgreeOnData, request)).ok());
+  request = From<AgreeOnDataRequest>(second);
+  request.mutable_data()->set_train(8);
+  const absl::Status other = ResultOf(Call(&Coordinator::AgreeOnData, request)).status();
+  EXPECT_TRUE(absl::StrContains(other.message(), "worker-0 had read")) << other;
+}
+
 TEST_F(CoordinatorWorkersTest, SamplesAreCountedByRank) {
   Begin(kTraining, 1, 2);
   Join(SERVER_ROLE);

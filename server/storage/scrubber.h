@@ -24,9 +24,8 @@ struct ScrubberOptions {
 };
 
 // Reads the snapshots and the durable part of the log repeatedly, on its own thread. A file that
-// seems damaged is read once more before it is reported. A listed
-// file that is missing counts as damaged. Each pass reports a
-// damaged file again until it is replaced or deleted.
+// seems damaged is read once more before it is reported. A listed file that is missing counts as
+// damaged. Each pass reports a damaged file again until it is replaced or deleted.
 class Scrubber {
  public:
   struct Events {
