@@ -15,7 +15,7 @@ namespace pawl {
 namespace {
 
 constexpr char kNodeFile[] = "node";
-// Files of a scheduler whose --store is a folder.
+// A file of a scheduler whose --store is a folder.
 constexpr char kStoreFile[] = "state.log";
 // A job has at most a few hundred lines.
 constexpr uint64_t kMaxNodeFileBytes = 1u << 20;
@@ -31,10 +31,8 @@ absl::Status CheckContainsNone(Env& env, const std::string& data_folder,
   const absl::StatusOr<std::vector<std::string>> entries = env.List(data_folder);
   if (absl::IsNotFound(entries.status())) return absl::OkStatus();
   PAWL_RETURN_IF_ERROR(entries.status());
-  // With --store=DIR --data_dir=DIR the scheduler itself holds the lock.
-  const bool is_store = absl::c_linear_search(*entries, kStoreFile);
   for (const absl::string_view name : names) {
-    if (!absl::c_linear_search(*entries, name) || (is_store && name == kFolderLockFile)) continue;
+    if (!absl::c_linear_search(*entries, name)) continue;
     return absl::FailedPreconditionError(absl::StrCat(data_folder, " contains '", name,
                                                       "', so it belongs to ", owner,
                                                       ": give each process its own --data_dir"));
@@ -49,8 +47,9 @@ absl::Status CheckIsNotSchedulerFolder(Env& env, const std::string& data_folder)
                            "a pawl-scheduler");
 }
 
-absl::Status CheckIsNotNodeFolder(Env& env, const std::string& data_folder) {
-  return CheckContainsNone(env, data_folder, {kNodeFile, kFolderLockFile},
+absl::Status CheckIsNotNodeFolder(Env& env, const std::string& data_folder, bool holds_store) {
+  const absl::string_view names[] = {kNodeFile, kFolderLockFile};
+  return CheckContainsNone(env, data_folder, absl::MakeSpan(names, holds_store ? 1 : 2),
                            "a pawl-server or pawl-worker");
 }
 

@@ -30,8 +30,9 @@ absl::StatusOr<NodeIdentity> ReadNodeFile(Env& env, const std::string& data_fold
 absl::Status CheckIsNotSchedulerFolder(Env& env, const std::string& data_folder);
 // FAILED_PRECONDITION, naming the file found, if `data_folder` belongs to a server or worker. Each
 // daemon checks after it has created a file that the other one checks for, so if two start at the
-// same time at least one is refused.
-absl::Status CheckIsNotNodeFolder(Env& env, const std::string& data_folder);
+// same time at least one is refused. With `holds_store` the folder is also the scheduler's --store,
+// so a lock file there is the scheduler's own.
+absl::Status CheckIsNotNodeFolder(Env& env, const std::string& data_folder, bool holds_store);
 // Durable when it returns.
 absl::Status WriteNodeFile(Env& env, const std::string& data_folder, const NodeIdentity& identity,
                            absl::string_view daemon);

@@ -59,15 +59,18 @@ TEST(NodeFileTest, ServerAndWorkerCannotShareAFolder) {
 
 TEST(NodeFileTest, SchedulerAndNodeFoldersAreDistinguished) {
   FaultEnv node(1);
-  ASSERT_TRUE(CheckIsNotNodeFolder(node, "/").ok());
-  ASSERT_TRUE(CheckIsNotNodeFolder(node, "/missing").ok());
+  ASSERT_TRUE(CheckIsNotNodeFolder(node, "/", /*holds_store=*/false).ok());
+  ASSERT_TRUE(CheckIsNotNodeFolder(node, "/missing", /*holds_store=*/false).ok());
   const auto lock = node.LockFolder("/");
   ASSERT_TRUE(lock.ok()) << lock.status();
   node.SetContents("/LOCK", "");
-  EXPECT_EQ(CheckIsNotNodeFolder(node, "/").code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(CheckIsNotNodeFolder(node, "/", /*holds_store=*/false).code(),
+            absl::StatusCode::kFailedPrecondition);
   // A scheduler that keeps its state in its data folder locks that folder too.
-  node.SetContents("/state.log", "x");
-  EXPECT_TRUE(CheckIsNotNodeFolder(node, "/").ok());
+  EXPECT_TRUE(CheckIsNotNodeFolder(node, "/", /*holds_store=*/true).ok());
+  node.SetContents("/node", "x");
+  EXPECT_EQ(CheckIsNotNodeFolder(node, "/", /*holds_store=*/true).code(),
+            absl::StatusCode::kFailedPrecondition);
 
   FaultEnv scheduler(1);
   EXPECT_TRUE(CheckIsNotSchedulerFolder(scheduler, "/").ok());

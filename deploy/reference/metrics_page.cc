@@ -54,7 +54,7 @@ std::string MetricsPage() {
       "job. A counter may start again at 0 when the scheduler or the node is restarted.\n\n"
       "| name | type | labels | meaning |\n"
       "|---|---|---|---|\n";
-  for (const prometheus::MetricFamily& family : Metrics(status, {}, {})) {
+  for (const prometheus::MetricFamily& family : Metrics(status, {}, {}, 0)) {
     const char* const type = family.type == prometheus::MetricType::Counter     ? "counter"
                              : family.type == prometheus::MetricType::Histogram ? "histogram"
                                                                                 : "gauge";

@@ -152,14 +152,20 @@ absl::StatusOr<HeartbeatResponse> Coordinator::Heartbeat(const HeartbeatRequest&
   const bool was_draining = known != nullptr && known->draining;
   const uint64_t had_adopted = known == nullptr ? 0 : known->adopted_epoch;
   const bool could_write = known != nullptr && known->disk_failure.empty();
-  const absl::StatusOr<Node*> found = membership_.Heartbeat(
-      request, published_.routing == nullptr ? 0 : published_.routing->epoch(), running_.Now());
+  const uint64_t published = published_.routing == nullptr ? 0 : published_.routing->epoch();
+  const absl::StatusOr<Node*> found = membership_.Heartbeat(request, published, running_.Now());
   if (absl::IsAborted(found.status()) && !gate_.all_saved()) {
     // In the saved state, from which another scheduler may continue, that incarnation may be alive.
     return absl::UnavailableError("the scheduler's state is being saved");
   }
   PAWL_RETURN_IF_ERROR(found.status());
   const Node* const node = *found;
+  if (node->role == SERVER_ROLE && request.routing_epoch() > published &&
+      options_.state_is_outdated != nullptr) {
+    options_.state_is_outdated(absl::StrCat(NodeText(*node), " acts by routing epoch ",
+                                            request.routing_epoch(),
+                                            ", and the newest of this state is ", published));
+  }
   ranks_.NoteProgress(node->progress);
   if (node->role == WORKER_ROLE) metrics_.Note(request.worker());
   if (!node->progress.failure().empty()) {
@@ -185,7 +191,7 @@ absl::StatusOr<HeartbeatResponse> Coordinator::Heartbeat(const HeartbeatRequest&
   // Only once that is saved, so that the next scheduler knows of it too.
   response.set_drain(node->leave_requested && gate_.IsSaved(leave_change_));
   response.set_lease_ms(static_cast<uint32_t>(LeaseToGive().count()));
-  response.set_routing_epoch(published_.routing == nullptr ? 0 : published_.routing->epoch());
+  response.set_routing_epoch(published);
   response.set_job_state(published_.state);
   response.set_failure(published_.reason);
   response.set_challenge(node->claimant);

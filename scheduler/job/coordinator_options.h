@@ -101,6 +101,11 @@ struct CoordinatorOptions {
   // Returns false once another scheduler may direct the job; this one then renews no lease. Called
   // under the lock. Null: always true.
   std::function<bool()> leads;
+  // A server acts by a routing that this scheduler has not published, so its state is older than
+  // what was announced: it was restored from a backup, or its newest part is lost. Whatever this
+  // scheduler decided could lose acknowledged pushes, so the owner ends the process. Called under
+  // the lock. Null: nothing happens.
+  std::function<void(const std::string& why)> state_is_outdated;
   // Callers are authenticated, so pushes need tickets (client_lib/security/ticket.h).
   bool gives_tickets = false;
   // The scheduler's own, for GetStatus. May be null. Thread-safe.

@@ -522,6 +522,27 @@ TEST_F(RestartTest, FormerLeaderRenewsNoLease) {
   EXPECT_TRUE(absl::IsUnavailable(Beat(server).status()));
 }
 
+TEST_F(RestartTest, RoutingThatWasNeverPublishedShowsAnOutdatedState) {
+  std::vector<std::string> reasons;
+  BeginWithStore(TrainingJob(2, 2), 2, 1, [&](Coordinator::Options& options) {
+    options.state_is_outdated = [&](const std::string& why) { reasons.push_back(why); };
+  });
+  for (uint32_t i = 0; i < 2; ++i) Join(SERVER_ROLE);
+  Join(WORKER_ROLE);
+  Pass(milliseconds(100));
+  HoldSaves();
+  Kill("server-1");
+  Pass(seconds(2));
+  Beat(NodeNamed("server-0")).IgnoreError();
+  EXPECT_TRUE(reasons.empty()) << "what is not saved is not announced";
+  NodeNamed("server-0").routing.set_epoch(9);
+  EXPECT_TRUE(Beat(NodeNamed("server-0")).ok());
+  ASSERT_EQ(reasons.size(), 1u);
+  EXPECT_TRUE(
+      absl::StrContains(reasons[0], "acts by routing epoch 9, and the newest of this state is 1"))
+      << reasons[0];
+}
+
 // For ThreadSanitizer: the saver's thread runs with those of the callers.
 TEST_F(RestartTest, StateIsSavedWhileCallsArrive) {
   constexpr uint64_t kCallers = 4;

@@ -109,8 +109,7 @@ absl::StatusOr<CoordinatorOptions> MakeCoordinatorOptions(const SchedulerOptions
         ": each replica of a partition needs a server of its own; start more servers or lower it"));
   }
   FillDefaults(made.job, made.workers);
-  JobValidationOptions validation;
-  validation.workers = made.workers;
+  const JobValidationOptions validation = {.check_files = false, .workers = made.workers};
   PAWL_RETURN_IF_ERROR(Annotate(ValidateJob(made.job, validation), options.job));
   PAWL_RETURN_IF_ERROR(CheckFolders(options, made.job));
   made.unix_ms = [] {

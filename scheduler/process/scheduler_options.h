@@ -52,7 +52,8 @@ struct SchedulerOptions {
 };
 
 // Reads the job file and returns the job as it will run, defaults filled in, with the settings of
-// the coordinator. INVALID_ARGUMENT names the flag, or the job file and its field.
+// the coordinator. Does not look at the job's data. INVALID_ARGUMENT names the flag, or the job
+// file and its field.
 absl::StatusOr<CoordinatorOptions> MakeCoordinatorOptions(const SchedulerOptions& options);
 
 }  // namespace pawl

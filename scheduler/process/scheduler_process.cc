@@ -12,11 +12,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "client_lib/base/clock.h"
 #include "client_lib/base/env.h"
 #include "client_lib/base/failpoint.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/daemon/node_file.h"
+#include "client_lib/job/job_validation.h"
 #include "grpcpp/grpcpp.h"
 #include "scheduler/curve/curve_file.h"
 #include "scheduler/curve/event_file.h"
@@ -91,8 +93,9 @@ absl::Status SchedulerProcess::CheckOptions() {
     return absl::InvalidArgumentError(
         absl::StrCat("--data_dir=", options_.data_dir, " cannot be created: ", error.message()));
   }
-  PAWL_RETURN_IF_ERROR(
-      Annotate(CheckIsNotNodeFolder(Env::Real(), options_.data_dir), "--data_dir"));
+  store_path_ = options_.store.empty() ? (data_dir / "state").string()
+                                       : std::string(absl::StripPrefix(options_.store, "file:"));
+  PAWL_RETURN_IF_ERROR(CheckDataDir());
   PAWL_RETURN_IF_ERROR(CheckAddressFlags(options_.listen, options_.advertise,
                                          /*is_announced=*/!options_.address_file.empty()));
   listen_at_ = *ParseHostPort(options_.listen);
@@ -104,7 +107,6 @@ absl::Status SchedulerProcess::CheckOptions() {
   WarnOfOtherJob();
   metrics_path_ = (data_dir / "metrics.json").string();
   address_path_ = (data_dir / "address").string();
-  store_path_ = options_.store.empty() ? (data_dir / "state").string() : options_.store;
   coordinator_options_.write_report = [this](const JobReport& report) {
     writing_report_ = report.status.state() == COMPLETED;
     PAWL_FAILPOINT("report.writing");
@@ -113,6 +115,12 @@ absl::Status SchedulerProcess::CheckOptions() {
     return status;
   };
   return absl::OkStatus();
+}
+
+absl::Status SchedulerProcess::CheckDataDir() const {
+  std::error_code error;
+  const bool holds_store = std::filesystem::equivalent(store_path_, options_.data_dir, error);
+  return Annotate(CheckIsNotNodeFolder(Env::Real(), options_.data_dir, holds_store), "--data_dir");
 }
 
 void SchedulerProcess::WarnOfOtherJob() const {
@@ -136,23 +144,21 @@ absl::StatusOr<SchedulerProcess::ExitCode> SchedulerProcess::BecomeLeaderAndLoad
               .place = store_->Describe(),
               .restore = options_.restore,
               .restart_ended_job = options_.restart_ended_job};
+  const auto must_end = [this](MonotonicDuration pause) { return signal_.Wait(pause); };
   PAWL_ASSIGN_OR_RETURN(
       const Leadership leadership,
-      BecomeLeader(
-          *store_, [this](MonotonicDuration pause) { return signal_.Wait(pause); },
-          [this](const std::optional<StoredState>& stored) -> absl::StatusOr<bool> {
-            PAWL_ASSIGN_OR_RETURN(const std::optional<SchedulerState> state,
-                                  StateToResume(stored, coordinator_options_, startup_));
-            return state.has_value();
-          }));
+      BecomeLeader(*store_, must_end,
+                   [this](const std::optional<StoredState>& stored) -> absl::StatusOr<bool> {
+                     PAWL_ASSIGN_OR_RETURN(const std::optional<SchedulerState> state,
+                                           StateToResume(stored, coordinator_options_, startup_));
+                     return state.has_value();
+                   }));
   if (leadership == Leadership::kStopped) return kExitDone;
   // Checked again now that a server would notice the state's folder.
-  std::error_code error;
-  if (!std::filesystem::equivalent(store_path_, options_.data_dir, error)) {
-    PAWL_RETURN_IF_ERROR(
-        Annotate(CheckIsNotNodeFolder(Env::Real(), options_.data_dir), "--data_dir"));
-  }
-  PAWL_ASSIGN_OR_RETURN(stored_, store_->Load());
+  PAWL_RETURN_IF_ERROR(CheckDataDir());
+  absl::StatusOr<std::optional<StoredState>> loaded = LoadState(*store_, must_end);
+  if (absl::IsCancelled(loaded.status())) return kExitDone;
+  PAWL_ASSIGN_OR_RETURN(stored_, std::move(loaded));
   if (options_.rebuild) {
     if (stored_.has_value()) {
       return absl::FailedPreconditionError(absl::StrCat(
@@ -176,6 +182,12 @@ absl::StatusOr<SchedulerProcess::ExitCode> SchedulerProcess::BecomeLeaderAndLoad
         "start",
         coordinator_options_.job.name(), JobState_Name(restored_->state()));
     return restored_->state() == FAILED ? kExitFailed : kExitDone;
+  }
+  if (!restored_.has_value()) {
+    // Only for a new job: the data of one that runs may be away by now.
+    const JobValidationOptions with_files = {.check_files = true,
+                                             .workers = coordinator_options_.workers};
+    PAWL_RETURN_IF_ERROR(Annotate(ValidateJob(coordinator_options_.job, with_files), options_.job));
   }
   job_id_ = restored_.has_value() ? restored_->job_id() : RandomJobId();
   coordinator_options_.job_id = job_id_;
@@ -282,7 +294,13 @@ absl::Status SchedulerProcess::PrepareCheckpointsOrExit() {
 }
 
 absl::Status SchedulerProcess::StartCoordinator() {
-  PAWL_RETURN_IF_ERROR(WriteAddress());
+  // A restored job continues even if one of these fails; a new one does not start.
+  const auto tolerate = [this](const absl::Status& status) {
+    if (status.ok() || !restored_.has_value()) return status;
+    spdlog::error("{}", std::string(status.message()));
+    return absl::OkStatus();
+  };
+  PAWL_RETURN_IF_ERROR(tolerate(WriteAddress()));
   if (!restored_.has_value()) {
     PAWL_RETURN_IF_ERROR(PrepareCheckpointsOrExit());
     // An earlier job's result is not this job's.
@@ -299,6 +317,12 @@ absl::Status SchedulerProcess::StartCoordinator() {
   coordinator_options_.gives_tickets = security_->is_tls();
   coordinator_options_.security = [this] { return security_->Report(); };
   coordinator_options_.leads = [this] { return store_->IsLeader(); };
+  coordinator_options_.state_is_outdated = [this](const std::string& why) {
+    spdlog::error(
+        "ended: {}. Restore the newest state to {}, or move that one away and start with --rebuild",
+        why, store_->Describe());
+    Exit(kExitUsage);
+  };
   coordinator_options_.state_changed = [this] {
     if (StateSaver* const saver = notified_saver_.load(); saver != nullptr) saver->Notify();
   };
@@ -322,13 +346,6 @@ absl::Status SchedulerProcess::StartCoordinator() {
   notified_saver_ = saver_.get();
   service_->Begin(*coordinator_);
   listener_.server->GetHealthCheckService()->SetServingStatus(true);
-
-  // A restored job continues even if one of these fails; a new one does not start.
-  const auto tolerate = [this](const absl::Status& status) {
-    if (status.ok() || !restored_.has_value()) return status;
-    spdlog::error("{}", std::string(status.message()));
-    return absl::OkStatus();
-  };
   PAWL_RETURN_IF_ERROR(tolerate(StartMetrics()));
   PAWL_RETURN_IF_ERROR(tolerate(StartCurve()));
   PAWL_RETURN_IF_ERROR(tolerate(SetAsideLaterCheckpoints()));
@@ -347,7 +364,7 @@ absl::Status SchedulerProcess::StartMetrics() {
       options_.metrics_listen,
       [this] {
         return Metrics(coordinator_->GetStatus(), coordinator_->EventCounts(),
-                       coordinator_->CheckpointFiles());
+                       coordinator_->CheckpointFiles(), Seconds(saver_->UnsavedFor()));
       },
       tls_dir);
   PAWL_RETURN_IF_ERROR(Annotate(endpoint.status(), flag));
@@ -450,13 +467,17 @@ int SchedulerProcess::ShutDown() {
   const MonotonicTime files_until = clock.Now() + kLastCheckpointTimeout;
   const bool reading_hangs = scrubber_ != nullptr && !scrubber_->Stop(files_until);
   const bool writing_hangs = !checkpoint_writer_->WaitUntilIdle(files_until);
-  saver_->WaitUntilSaved(clock.Now() + kLastSaveTimeout);
+  const bool saving_hangs = !saver_->WaitUntilSaved(clock.Now() + kLastSaveTimeout);
   const JobState state = coordinator_->state();
   spdlog::info("ended: {}", JobState_Name(state));
   const int code = state == FAILED ? kExitFailed : kExitDone;
   if (reading_hangs || writing_hangs) {
     spdlog::warn("a checkpoint is still being {}; its folder seems to hang",
                  writing_hangs ? "written" : "read");
+    Exit(code);
+  }
+  if (saving_hangs) {
+    spdlog::warn("the last change of the nodes that left is not saved; the store seems to hang");
     Exit(code);
   }
   if (curve_hangs) {

@@ -49,6 +49,8 @@ class SchedulerProcess {
 
   // Run's phases, in order. Errors are the operator's: wrong flags, files or job.
   absl::Status CheckOptions();
+  // FAILED_PRECONDITION if --data_dir belongs to a server or worker.
+  absl::Status CheckDataDir() const;
   void WarnOfOtherJob() const;
   absl::StatusOr<ExitCode> BecomeLeaderAndLoad();
   absl::Status StartListening();

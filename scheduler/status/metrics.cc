@@ -186,7 +186,8 @@ void AddCurve(const GetStatusResponse& status, Families& families) {
 
 std::vector<prometheus::MetricFamily> Metrics(const GetStatusResponse& status,
                                               const std::map<EventKind, uint64_t>& events,
-                                              const CheckpointFileCounts& checkpoint_files) {
+                                              const CheckpointFileCounts& checkpoint_files,
+                                              double state_unsaved_s) {
   Families families;
   for (const JobState state : {STARTING, RUNNING, FINISHING, COMPLETED, FAILED, STOPPED}) {
     families.Gauge("pawl_job_state", "1 for the job's present state.",
@@ -195,6 +196,10 @@ std::vector<prometheus::MetricFamily> Metrics(const GetStatusResponse& status,
   families.Gauge("pawl_end_checkpoint_failed",
                  "1 if the checkpoint of the job's end could not be made.",
                  status.checkpoint().end_failure().empty() ? 0 : 1);
+  families.Gauge("pawl_state_unsaved_seconds",
+                 "For how long the scheduler has tried to save a change of its state. Meanwhile it "
+                 "announces no change, and no failover.",
+                 state_unsaved_s);
   families.Counter("pawl_samples_total", "Samples of all completed steps.",
                    static_cast<double>(status.samples()));
   families.Gauge("pawl_steps", "Steps completed by all logical workers.",

@@ -13,9 +13,11 @@
 namespace pawl {
 
 // Pure. Counters (names in _total) may restart from 0 when the scheduler or the node restarts.
+// `state_unsaved_s`: how long the scheduler's newest state has not been saved.
 std::vector<prometheus::MetricFamily> Metrics(const GetStatusResponse& status,
                                               const std::map<EventKind, uint64_t>& events,
-                                              const CheckpointFileCounts& checkpoint_files);
+                                              const CheckpointFileCounts& checkpoint_files,
+                                              double state_unsaved_s);
 
 }  // namespace pawl
 

@@ -11,8 +11,9 @@ namespace pawl {
 namespace {
 
 std::string Text(const GetStatusResponse& status, const std::map<EventKind, uint64_t>& events = {},
-                 const CheckpointFileCounts& checkpoint_files = {}) {
-  return prometheus::TextSerializer().Serialize(Metrics(status, events, checkpoint_files));
+                 const CheckpointFileCounts& checkpoint_files = {}, double state_unsaved_s = 0) {
+  return prometheus::TextSerializer().Serialize(
+      Metrics(status, events, checkpoint_files, state_unsaved_s));
 }
 
 bool HasLine(const std::string& text, const std::string& line) {
@@ -161,6 +162,11 @@ TEST(MetricsTest, DamagedCheckpointFilesAreCounted) {
   EXPECT_TRUE(HasLine(text, "pawl_checkpoint_files_replaced_total 2")) << text;
 }
 
+TEST(MetricsTest, TimeWithoutASavedStateIsShown) {
+  const std::string text = Text(GetStatusResponse(), {}, {}, 2.5);
+  EXPECT_TRUE(HasLine(text, "pawl_state_unsaved_seconds 2.5")) << text;
+}
+
 TEST(MetricsTest, NodesAreCountedByActivity) {
   GetStatusResponse status;
   AddNode(status, "server-0", SERVER_ROLE);
@@ -191,7 +197,7 @@ TEST(MetricsTest, FamiliesAreUnique) {
   GetStatusResponse status;
   for (const char* const name : {"server-0", "server-1"}) AddNode(status, name, SERVER_ROLE);
   std::map<std::string, int> families;
-  for (const prometheus::MetricFamily& family : Metrics(status, {}, {})) {
+  for (const prometheus::MetricFamily& family : Metrics(status, {}, {}, 0)) {
     EXPECT_FALSE(family.help.empty()) << family.name;
     const bool is_counter = family.type == prometheus::MetricType::Counter;
     EXPECT_EQ(absl::EndsWith(family.name, "_total"), is_counter) << family.name;

@@ -62,7 +62,6 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> Credentials(const std:
   return grpc::SslCredentials(options);
 }
 
-// UNAVAILABLE if another endpoint may do better.
 absl::Status ToStatus(const grpc::Status& status) {
   const std::string& message = status.error_message();
   switch (const auto code = static_cast<absl::StatusCode>(status.error_code()); code) {
@@ -86,6 +85,13 @@ absl::Status ToStatus(const grpc::Status& status) {
   }
 }
 
+// Whether every member of the cluster would answer with this error. Others may be of this member
+// alone: a learner, one with other authorities, or a proxy before it.
+bool IsOfCluster(const absl::Status& status) {
+  return absl::IsInvalidArgument(status) || absl::IsNotFound(status) ||
+         absl::IsOutOfRange(status) || absl::IsResourceExhausted(status);
+}
+
 }  // namespace
 
 struct EtcdClient::Connection {
@@ -105,6 +111,7 @@ EtcdClient::~EtcdClient() = default;
 
 absl::Status EtcdClient::Call(const char* name, MonotonicTime deadline, const Attempt& attempt) {
   std::vector<std::string> failures;
+  absl::StatusCode code = absl::StatusCode::kUnavailable;
   for (size_t tried = 0; tried < options_.endpoints.size(); ++tried) {
     const std::string& endpoint = options_.endpoints[current_];
     const MonotonicDuration left = deadline - Clock::Real().Now();
@@ -123,15 +130,16 @@ absl::Status EtcdClient::Call(const char* name, MonotonicTime deadline, const At
     SetDeadline(context, std::min<MonotonicDuration>(left, options_.attempt_timeout));
     const absl::Status status = ToStatus(attempt(*connection_, context));
     if (status.ok()) return status;
-    if (!absl::IsUnavailable(status))
+    if (IsOfCluster(status))
       return Annotate(status, absl::StrCat("etcd at ", endpoint, ", ", name));
+    if (!absl::IsUnavailable(status)) code = status.code();
     failures.push_back(absl::StrCat(endpoint, ": ", status.message()));
     // The next call to this endpoint connects again, without gRPC's backoff.
     connection_.reset();
     current_ = (current_ + 1) % options_.endpoints.size();
   }
-  return absl::UnavailableError(
-      absl::StrCat("no etcd endpoint answers ", name, ": ", absl::StrJoin(failures, "; ")));
+  return absl::Status(
+      code, absl::StrCat("no etcd endpoint answers ", name, ": ", absl::StrJoin(failures, "; ")));
 }
 
 absl::StatusOr<RangeResponse> EtcdClient::Range(const RangeRequest& request,

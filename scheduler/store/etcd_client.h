@@ -46,10 +46,11 @@ absl::Status CheckEtcdTlsDir(const std::string& tls_dir);
 // thread-safe.
 //
 // Errors of all calls:
+//   INVALID_ARGUMENT, NOT_FOUND, OUT_OF_RANGE, RESOURCE_EXHAUSTED: etcd's own, at once.
+//   PERMISSION_DENIED, UNAUTHENTICATED: etcd's own, after every endpoint was tried.
+//   UNIMPLEMENTED, after every endpoint: one of them does not speak etcd's v3 API.
+//   INTERNAL, after every endpoint: another error of etcd.
 //   UNAVAILABLE: no endpoint answered before `deadline`; the message says why for each.
-//   UNIMPLEMENTED: the endpoint does not speak etcd's v3 API.
-//   INVALID_ARGUMENT, NOT_FOUND, OUT_OF_RANGE, PERMISSION_DENIED, RESOURCE_EXHAUSTED,
-//   UNAUTHENTICATED: etcd's own. INTERNAL: another error of etcd.
 class EtcdClient {
  public:
   explicit EtcdClient(EtcdClientOptions options);

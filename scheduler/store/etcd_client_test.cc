@@ -172,6 +172,22 @@ TEST(EtcdClientTest, ErrorOfEtcdIsNotRepeatedElsewhere) {
   EXPECT_EQ(other.requests(), 0);
 }
 
+TEST(EtcdClientTest, ErrorOfOneMemberIsTriedElsewhere) {
+  const FakeEtcd learner(grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, "a learner"));
+  const FakeEtcd good(grpc::Status::OK);
+  EtcdClient client(
+      {.endpoints = {learner.endpoint(), good.endpoint()}, .attempt_timeout = kAttemptTimeout});
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(client.Range(RangeRequest(), Soon()).ok());
+  EXPECT_EQ(learner.requests(), 1);
+  EXPECT_EQ(good.requests(), 2);
+}
+
+TEST(EtcdClientTest, RefusalOfEveryMemberKeepsItsCode) {
+  const FakeEtcd refusing(grpc::Status(grpc::StatusCode::PERMISSION_DENIED, "no such role"));
+  const auto response = RangeFrom({"127.0.0.1:1", refusing.endpoint(), "127.0.0.1:1"});
+  EXPECT_EQ(response.status().code(), absl::StatusCode::kPermissionDenied) << response.status();
+}
+
 TEST(EtcdClientTest, OversizedResponseIsRefused) {
   const FakeEtcd etcd(grpc::Status::OK, 0, kMaxEtcdResponseBytes + 1);
   EXPECT_EQ(RangeFrom({etcd.endpoint()}).status().code(), absl::StatusCode::kResourceExhausted);

@@ -6,28 +6,65 @@
 #include "spdlog/spdlog.h"
 
 namespace pawl {
+namespace {
+
+// Whether the store may succeed later: it is away, full, overloaded, or the lease of a campaign has
+// expired. Exiting instead would end the scheduler for good, because service managers do not repeat
+// an exit for a wrong flag.
+bool IsTransient(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsResourceExhausted(status) ||
+         absl::IsInternal(status) || absl::IsNotFound(status);
+}
+
+// Logs each new message of a wait once.
+class WaitLog {
+ public:
+  void Add(const char* what, const absl::Status& status) {
+    if (status.message() == last_) return;
+    last_ = std::string(status.message());
+    spdlog::info("{}: {}", what, last_);
+  }
+
+ private:
+  std::string last_;
+};
+
+}  // namespace
 
 absl::StatusOr<Leadership> BecomeLeader(
-    StateStore& store, absl::FunctionRef<bool(MonotonicDuration pause)> must_end,
+    StateStore& store, PauseUnlessEnding must_end,
     absl::FunctionRef<absl::StatusOr<bool>(const std::optional<StoredState>&)> check) {
-  bool standing_by = false;
+  bool had_leader = false;
   bool checked = false;
+  WaitLog log;
   while (true) {
-    absl::Status status = store.Campaign(Clock::Real().Now() + kCampaignInterval);
-    if (status.ok()) return standing_by ? Leadership::kAfterPredecessor : Leadership::kImmediate;
-    if (!absl::IsDeadlineExceeded(status) && !absl::IsUnavailable(status)) return status;
-    if (!standing_by) spdlog::info("standing by: {}", std::string(status.message()));
-    standing_by = true;
-    if (absl::IsDeadlineExceeded(status) && !checked) {
+    const absl::Status status = store.Campaign(Clock::Real().Now() + kCampaignInterval);
+    if (status.ok()) return had_leader ? Leadership::kAfterPredecessor : Leadership::kImmediate;
+    const bool has_leader = absl::IsDeadlineExceeded(status);
+    if (!has_leader && !IsTransient(status)) return status;
+    log.Add("standing by", status);
+    had_leader = had_leader || has_leader;
+    if (has_leader && !checked) {
       // A state that cannot be read now may be readable later. A damaged one is reported by its
       // leader.
       if (const auto stored = store.Peek(); stored.ok()) {
         PAWL_ASSIGN_OR_RETURN(checked, check(*stored));
       }
     }
-    // Campaign waits for another leader, but returns at once if the storage is unreachable.
-    if (must_end(absl::IsUnavailable(status) ? kCampaignInterval : MonotonicDuration::zero()))
+    // Campaign waits for another leader, but returns at once if the storage fails.
+    if (must_end(has_leader ? MonotonicDuration::zero() : kCampaignInterval))
       return Leadership::kStopped;
+  }
+}
+
+absl::StatusOr<std::optional<StoredState>> LoadState(StateStore& store,
+                                                     PauseUnlessEnding must_end) {
+  WaitLog log;
+  while (true) {
+    absl::StatusOr<std::optional<StoredState>> stored = store.Load();
+    if (stored.ok() || !IsTransient(stored.status())) return stored;
+    log.Add("the stored state cannot be read yet", stored.status());
+    if (must_end(kCampaignInterval)) return absl::CancelledError("the process was told to end");
   }
 }
 

@@ -12,7 +12,7 @@
 
 namespace pawl {
 
-// How often a standby checks whether it must end, and retries an unreachable store.
+// How often a standby checks whether it must end, and retries a store that fails.
 inline constexpr std::chrono::seconds kCampaignInterval{1};
 
 enum class Leadership {
@@ -23,12 +23,19 @@ enum class Leadership {
   kStopped,
 };
 
-// Waits until this process leads, or until `must_end(pause)`, which waits for the pause, returns
-// true. Meanwhile calls `check` with the leader's newest state until it returns true, which means
-// that it has checked one. An error of `check`, or a permanent error of the store, ends the wait.
+// Waits for the pause; true: the process must end.
+using PauseUnlessEnding = absl::FunctionRef<bool(MonotonicDuration pause)>;
+
+// Waits until this process leads, or until `must_end` returns true. Meanwhile calls `check` with
+// the leader's newest state until it returns true, which means that it has checked one. An error of
+// `check`, or an error of the store that may not pass (IsTransient), ends the wait.
 absl::StatusOr<Leadership> BecomeLeader(
-    StateStore& store, absl::FunctionRef<bool(MonotonicDuration pause)> must_end,
+    StateStore& store, PauseUnlessEnding must_end,
     absl::FunctionRef<absl::StatusOr<bool>(const std::optional<StoredState>&)> check);
+
+// Loads the state, and repeats that after an error of the store that may pass. CANCELLED: the
+// process must end. REQUIRES: this process leads.
+absl::StatusOr<std::optional<StoredState>> LoadState(StateStore& store, PauseUnlessEnding must_end);
 
 }  // namespace pawl
 

@@ -21,13 +21,17 @@ class FakeStore final : public StateStore {
   bool IsLeader() const override { return answers.empty(); }
   void SetLeadershipLostCallback(std::function<void(const absl::Status&)>) override {}
   absl::StatusOr<std::optional<StoredState>> Load() override {
-    return absl::UnimplementedError("");
+    if (load_errors.empty()) return std::optional<StoredState>();
+    absl::Status error = load_errors.front();
+    load_errors.pop_front();
+    return error;
   }
   absl::StatusOr<std::optional<StoredState>> Peek() override { return peeked; }
   absl::Status Save(uint64_t, absl::string_view) override { return absl::UnimplementedError(""); }
   std::string Describe() const override { return "fake"; }
 
   std::deque<absl::Status> answers;
+  std::deque<absl::Status> load_errors;
   absl::StatusOr<std::optional<StoredState>> peeked = std::optional<StoredState>();
 };
 
@@ -35,15 +39,18 @@ class LeadershipTest : public testing::Test {
  protected:
   absl::StatusOr<Leadership> Become() {
     return BecomeLeader(
-        store_,
-        [this](MonotonicDuration pause) {
-          pauses_.push_back(pause);
-          return pauses_.size() == ends_after_;
-        },
+        store_, [this](MonotonicDuration pause) { return MustEnd(pause); },
         [this](const std::optional<StoredState>&) {
           ++checks_;
           return check_;
         });
+  }
+  absl::StatusOr<std::optional<StoredState>> Load() {
+    return LoadState(store_, [this](MonotonicDuration pause) { return MustEnd(pause); });
+  }
+  bool MustEnd(MonotonicDuration pause) {
+    pauses_.push_back(pause);
+    return pauses_.size() == ends_after_;
   }
 
   const absl::Status another_ = absl::DeadlineExceededError("another scheduler leads");
@@ -83,10 +90,27 @@ TEST_F(LeadershipTest, UnreadableStateIsCheckedLater) {
   EXPECT_EQ(checks_, 0);
 }
 
-TEST_F(LeadershipTest, UnreachableStorageIsRetriedAfterAPause) {
-  store_.answers = {absl::UnavailableError("away")};
+TEST_F(LeadershipTest, ErrorsThatMayPassAreRetriedAfterAPause) {
+  store_.answers = {absl::UnavailableError("away"), absl::ResourceExhaustedError("full"),
+                    absl::InternalError("odd"), absl::NotFoundError("lease expired")};
+  EXPECT_EQ(*Become(), Leadership::kImmediate);
+  EXPECT_EQ(pauses_, std::deque<MonotonicDuration>(4, kCampaignInterval));
+}
+
+TEST_F(LeadershipTest, OnlyAnotherLeaderIsAPredecessor) {
+  store_.answers = {absl::UnavailableError("away"), another_};
   EXPECT_EQ(*Become(), Leadership::kAfterPredecessor);
-  EXPECT_EQ(pauses_.at(0), kCampaignInterval);
+}
+
+TEST_F(LeadershipTest, LoadIsRetriedAfterErrorsThatMayPass) {
+  store_.load_errors = {absl::UnavailableError("away"), absl::InternalError("odd")};
+  EXPECT_TRUE(Load().ok());
+  EXPECT_EQ(pauses_, std::deque<MonotonicDuration>(2, kCampaignInterval));
+  store_.load_errors = {absl::DataLossError("damaged")};
+  EXPECT_EQ(Load().status(), absl::DataLossError("damaged"));
+  store_.load_errors = {absl::UnavailableError("away"), absl::UnavailableError("away")};
+  ends_after_ = 3;
+  EXPECT_TRUE(absl::IsCancelled(Load().status()));
 }
 
 TEST_F(LeadershipTest, ProcessAskedToEndNeverLeads) {

@@ -46,22 +46,28 @@ void StateSaver::Notify() {
 
 bool StateSaver::WaitUntilSaved(MonotonicTime deadline) {
   MutexLock lock(mu_);
-  while (notified_ || busy_) {
-    if (!idle_.WaitUntil(mu_, deadline)) return !notified_ && !busy_;
+  while (notified_ || busy_since_.has_value()) {
+    if (!idle_.WaitUntil(mu_, deadline)) return !notified_ && !busy_since_.has_value();
   }
   return true;
+}
+
+MonotonicDuration StateSaver::UnsavedFor() const {
+  MutexLock lock(mu_);
+  if (!busy_since_.has_value()) return MonotonicDuration::zero();
+  return Clock::Real().Now() - *busy_since_;
 }
 
 void StateSaver::Run() {
   while (true) {
     {
       MutexLock lock(mu_);
-      busy_ = false;
+      busy_since_.reset();
       if (!notified_) idle_.NotifyAll();
       while (!stop_ && !notified_)
         wake_.WaitUntil(mu_, std::chrono::steady_clock::now() + kLongWait);
       if (stop_) return;
-      busy_ = true;
+      busy_since_ = Clock::Real().Now();
     }
     while (true) {
       {

@@ -55,6 +55,9 @@ class StateSaver {
   // Waits until all reported changes are saved. False: they are not by `deadline`.
   bool WaitUntilSaved(MonotonicTime deadline) PAWL_EXCLUDES(mu_);
 
+  // How long the oldest unsaved change has waited for the store by now; 0 if there is none.
+  MonotonicDuration UnsavedFor() const PAWL_EXCLUDES(mu_);
+
  private:
   void Run() PAWL_EXCLUDES(mu_);
   // Logs the first failure, then at most one a second.
@@ -71,12 +74,13 @@ class StateSaver {
   uint64_t failures_ = 0;
   MonotonicTime reported_;
 
-  Mutex mu_;
+  mutable Mutex mu_;
   CondVar wake_;
   CondVar idle_;
   bool stop_ PAWL_GUARDED_BY(mu_) = false;
   bool notified_ PAWL_GUARDED_BY(mu_) = false;
-  bool busy_ PAWL_GUARDED_BY(mu_) = false;
+  // Set from the first attempt to save a change until it is saved.
+  std::optional<MonotonicTime> busy_since_ PAWL_GUARDED_BY(mu_);
   std::thread thread_;
 };
 

@@ -135,6 +135,7 @@ TEST_F(StateSaverTest, FailedSaveIsRepeatedWithNewestState) {
   store_.FailNext(absl::UnavailableError("no answer"));
   Change();
   ASSERT_TRUE(WaitUntilSaved());
+  EXPECT_EQ(saver_->UnsavedFor(), MonotonicDuration::zero());
   const auto saves = store_.saves();
   ASSERT_EQ(saves.size(), 3u);
   const uint64_t expected[] = {1, 2, 2};
@@ -194,8 +195,10 @@ TEST_F(StateSaverTest, OvertakenSaverReportsLossAndStops) {
 TEST_F(StateSaverTest, EndsWhileStoreFails) {
   Begin();
   for (int i = 0; i < 1000; ++i) store_.FailNext(absl::UnavailableError("no answer"));
+  EXPECT_EQ(saver_->UnsavedFor(), MonotonicDuration::zero());
   Change();
-  EXPECT_FALSE(saver_->WaitUntilSaved(Clock::Real().Now()));
+  EXPECT_FALSE(saver_->WaitUntilSaved(Clock::Real().Now() + kSaveRetryInterval));
+  EXPECT_GT(saver_->UnsavedFor(), MonotonicDuration::zero());
   saver_.reset();
   MutexLock lock(mu_);
   EXPECT_EQ(saved_, 0u);

@@ -110,6 +110,18 @@ TEST_F(RecoveryTest, RestartedSchedulerContinues) {
   });
 }
 
+TEST_F(RecoveryTest, RestartedSchedulerNeedsNeitherTheDataNorItsAddressFile) {
+  const std::string away = train_ + ".away";
+  ExpectTheSameBits({.servers = 2, .replicas = 2}, [&](ProcessCluster& cluster) {
+    ASSERT_TRUE(cluster.Kill("scheduler").ok());
+    std::filesystem::rename(train_, away);
+    // The file cannot be written, as on a full disk.
+    std::filesystem::create_directory(cluster.folder() + "/scheduler/address.tmp");
+    Restart(cluster, "scheduler");
+  });
+  std::filesystem::rename(away, train_);
+}
+
 TEST_F(RecoveryTest, SchedulerRebuildsItsStateFromTheServers) {
   ExpectTheSameBits({.servers = 3, .replicas = 2}, [](ProcessCluster& cluster) {
     ASSERT_TRUE(cluster.Kill("scheduler").ok());

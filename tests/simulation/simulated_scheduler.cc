@@ -138,6 +138,7 @@ void SimulatedScheduler::StartCoordinator() {
     process_->saving = true;
     loop_.Schedule(MonotonicDuration::zero(), incarnation, "save", [this] { BeginSave(); });
   };
+  options.state_is_outdated = [this](const std::string& why) { violation_ = why; };
   SchedulerState state;
   if (!saved_.empty() && !state.ParseFromString(saved_)) std::abort();
   options.job_id = saved_.empty() ? kJobId : state.job_id();
