@@ -348,6 +348,9 @@ absl::Status DenseReplica::StartBucket(GroupOperations& group, size_t bucket, ui
   }
   PAWL_RETURN_IF_ERROR(memory_->Finish());
   flight.contributions.clear();
+  // A rank that ended before Sum is not in it, although its gradients of this step may have been in
+  // those of other buckets.
+  PAWL_RETURN_IF_ERROR(group.CheckMembership());
   const size_t elements = SummedElements(group, bucket) + tail.size();
   if (shares_ != nullptr) {
     flight.scattered.assign(elements * group.size(), 0);

@@ -446,6 +446,37 @@ TEST_P(DenseReplicaTest, ForwardPassReadsABucketWhileAnotherTravels) {
   b.Join();
 }
 
+TEST_P(DenseReplicaTest, NoBucketIsSummedWithoutARankThatMovesInTheStep) {
+  FakeGroups groups(kRanks);
+  DenseServers servers;
+  std::atomic<int> buckets = 0;
+  std::atomic<bool> waits = false;
+  std::atomic<bool> go_on = false;
+  // Rank 1 has handed in all gradients of step 0, and the first bucket is about to arrive.
+  groups.BeforeEach([&](const FakeGroups::Operation& operation) -> std::set<std::string> {
+    if (!GetParam().CompletesBucket(operation) || buckets++ != 0) return {};
+    waits = true;
+    while (!go_on) std::this_thread::yield();
+    return {};
+  });
+  DenseProcess a(groups, servers, "a", 1, GetParam());
+  DenseProcess b(groups, servers, "b", 1, GetParam());
+  a.Host({0, 1});
+  b.Host({2, 3});
+  while (!waits) std::this_thread::yield();
+  a.Join();
+  // It moves before the servers have the end of the step, so its successor repeats the step.
+  servers.clocks[1] = 0;
+  a.replica().End(1, 0);
+  go_on = true;
+  // Without a change of its other member the group would sum the next bucket now.
+  const MonotonicTime until = Clock::Real().Now() + std::chrono::milliseconds(100);
+  while (buckets < 2 && Clock::Real().Now() < until) std::this_thread::yield();
+  b.Host({1});
+  for (DenseProcess* process : {&a, &b}) EXPECT_EQ(process->Weights(1), Expected(1));
+  b.Join();
+}
+
 TEST_P(DenseReplicaTest, MemberAheadDoesNotBlockReadyBuckets) {
   FakeGroups groups(kRanks);
   DenseServers servers;
