@@ -378,12 +378,13 @@ class SystemdTest(unittest.TestCase):
 
 # Imitations of Slurm's commands, for "nodes" that are all this machine.
 FAKE_SRUN = r"""#!/bin/bash
-tasks=1 output=/dev/null
+tasks=1 output=/dev/null name=
 while [[ "$1" == --* ]]; do
   case "$1" in
     --ntasks=*) tasks="${1#*=}" ;;
     --output=*) output="${1#*=}" ;;
-    --job-name=* | --nodes=* | --ntasks-per-node=* | --nodelist=*) ;;
+    --job-name=*) name="${1#*=}" ;;
+    --nodes=* | --ntasks-per-node=* | --nodelist=*) ;;
     --overlap | --cpu-bind=none | --no-kill | --kill-on-bad-exit=0 | --wait=0) ;;
     *) echo "srun: no option $1" >&2; exit 2 ;;
   esac
@@ -393,7 +394,7 @@ for ((task = 0; task < tasks; task++)); do
   SLURM_LOCALID="$task" "$@" > "${output//%t/$task}" 2>&1 &
   started+=($!)
 done
-trap 'kill "${started[@]}" 2> /dev/null' TERM
+trap 'echo "$name" >> "$0.terminated"; kill "${started[@]}" 2> /dev/null' TERM
 code=0
 for pid in "${started[@]}"; do
   wait "$pid" || code=$?
@@ -402,6 +403,23 @@ exit "$code"
 """
 FAKE_SCONTROL = '#!/bin/bash\n[[ "$1 $2" == "show hostnames" ]] && echo node-1 && echo node-2\n'
 FAKE_HOSTNAME = '#!/bin/bash\nif [[ "${1:-}" == -I ]]; then echo 127.0.0.1; else echo node; fi\n'
+
+
+# A scheduler that listens and ends at once, with this metrics.json.
+FAKE_SCHEDULER = r"""#!/bin/bash
+for flag in "$@"; do
+  case "$flag" in
+    --data_dir=*) mkdir -p "${flag#*=}" && echo '%s' > "${flag#*=}/metrics.json" ;;
+    --address_file=*) echo 127.0.0.1:1 > "${flag#*=}" ;;
+  esac
+done
+"""
+# A scheduler that begins when a file `go` exists beside it.
+SLOW_SCHEDULER = r"""#!/bin/bash
+touch "$0.waits"
+while [[ ! -e "$(dirname "$0")/go" ]]; do sleep 0.05; done
+exec %s "$@"
+"""
 
 
 class SlurmTest(unittest.TestCase):
@@ -414,10 +432,7 @@ class SlurmTest(unittest.TestCase):
             ("scontrol", FAKE_SCONTROL),
             ("hostname", FAKE_HOSTNAME),
         ):
-            path = os.path.join(commands, name)
-            with open(path, "w", encoding="utf-8") as file:
-                file.write(text)
-            os.chmod(path, 0o755)
+            self.write_program(os.path.join(commands, name), text)
         bundle = os.path.join(self.folder, "pawl", "bin")
         os.makedirs(bundle)
         for name in PROGRAMS:
@@ -442,6 +457,16 @@ class SlurmTest(unittest.TestCase):
             SLURM_JOB_NUM_NODES="2",
             SLURM_JOB_NODELIST="node-[1-2]",
         )
+
+    def write_program(self, path, text):
+        if os.path.lexists(path):
+            os.remove(path)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(path, 0o755)
+
+    def bundled(self, name):
+        return os.path.join(self.folder, "pawl", "bin", name)
 
     def write_job(self, epochs):
         with open(self.environment["JOB"], "w", encoding="utf-8") as file:
@@ -508,6 +533,65 @@ class SlurmTest(unittest.TestCase):
         again = self.submit(OUT=os.path.join(self.folder, "out-2"))
         self.assertEqual(again.wait(PATIENCE_S), 0)
         self.assertIn("has ended before", self.log())
+
+    def test_only_complete_checkpoints_of_the_job_count(self):
+        # Without a MANIFEST they are unfinished; the next two are of other jobs.
+        for name, complete in (
+            ("clicks-step-%020d" % 10, False),
+            ("clicks-step-%020d-end" % 40, False),
+            ("other-step-%020d-end" % 40, True),
+            ("clicks-step-2-step-%020d" % 10, True),
+        ):
+            os.makedirs(os.path.join(self.checkpoints, name))
+            if complete:
+                with open(os.path.join(self.checkpoints, name, "MANIFEST"), "w", encoding="ascii"):
+                    pass
+        self.write_job(epochs=2)
+        self.assertEqual(self.submit().wait(2 * PATIENCE_S), 0, self.log())
+        self.assertNotIn("has ended before", self.log())
+        made = os.path.join(self.checkpoints, "clicks-step-%020d-end" % 40, "MANIFEST")
+        self.assertTrue(os.path.exists(made), self.log())
+
+    def test_missing_final_checkpoint_is_a_failure(self):
+        self.write_job(epochs=1)
+        metrics = '{"end_checkpoint_failure": "the disk is full"}'
+        self.write_program(self.bundled("pawl-scheduler"), FAKE_SCHEDULER % metrics)
+        for name in ("pawl-server", "pawl-worker"):
+            self.write_program(self.bundled(name), "#!/bin/bash\n")
+        self.assertEqual(self.submit().wait(PATIENCE_S), 1, self.log())
+        self.assertIn("the final checkpoint is missing", self.log())
+
+    def test_job_file_without_a_name_is_named(self):
+        with open(self.environment["JOB"], "w", encoding="utf-8") as file:
+            file.write("batch_size: 100")
+        self.assertEqual(self.submit().wait(PATIENCE_S), 2)
+        self.assertIn("set NAME", self.log())
+
+    def test_steps_that_do_not_end_with_the_job_are_terminated(self):
+        self.write_job(epochs=1)
+        self.write_program(self.bundled("pawl-scheduler"), FAKE_SCHEDULER % "{}")
+        for name in ("pawl-server", "pawl-worker"):
+            self.write_program(self.bundled(name), "#!/bin/bash\nexec /bin/sleep 1000\n")
+        # The script's patience of 30 sleeps passes sooner.
+        commands = os.path.join(self.folder, "commands")
+        self.write_program(os.path.join(commands, "sleep"), "#!/bin/bash\nexec /bin/sleep 0.02\n")
+        self.assertEqual(self.submit().wait(PATIENCE_S), 0, self.log())
+        with open(os.path.join(commands, "srun.terminated"), encoding="ascii") as file:
+            self.assertEqual(sorted(file.read().split()), ["pawl-server", "pawl-worker"])
+
+    def test_time_limit_before_the_scheduler_listens_is_heeded(self):
+        self.write_job(epochs=1000000)
+        scheduler = self.bundled("pawl-scheduler")
+        self.write_program(
+            scheduler, SLOW_SCHEDULER % shlex.quote(os.path.realpath(program("pawl-scheduler")))
+        )
+        batch = self.submit()
+        wait_for("its start", lambda: os.path.exists(scheduler + ".waits"))
+        batch.send_signal(signal.SIGUSR1)
+        with open(self.bundled("go"), "w", encoding="ascii"):
+            pass
+        self.assertEqual(batch.wait(2 * PATIENCE_S), 0, self.log())
+        self.assertEqual(len(glob.glob(os.path.join(self.checkpoints, "*", "MANIFEST"))), 1)
 
     def test_every_process_uses_tls(self):
         certificates = os.path.join(self.folder, "certificates")
