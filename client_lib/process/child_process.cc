@@ -41,7 +41,7 @@ absl::Status SystemError(absl::string_view what, int error) {
     _exit(127);
   } else if (setpgid(0, 0) != 0 || sigprocmask(SIG_SETMASK, &none, nullptr) != 0 ||
              dup2(null, STDIN_FILENO) < 0 || dup2(log, STDOUT_FILENO) < 0 ||
-             dup2(log, STDERR_FILENO) < 0) {
+             dup2(log, STDERR_FILENO) < 0 || signal(SIGPIPE, SIG_DFL) == SIG_ERR) {
     error = errno;
   } else {
     execve(program, argv, environment);
@@ -100,6 +100,11 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(ChildOptions o
   for (std::string& own : options.environment) environment.push_back(own.data());
   environment.push_back(nullptr);
 
+  // If SIGCHLD was ignored when this program started, the kernel would discard exit statuses.
+  struct sigaction on_end;
+  if (sigaction(SIGCHLD, nullptr, &on_end) == 0 && on_end.sa_handler == SIG_IGN)
+    signal(SIGCHLD, SIG_DFL);
+
   const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid < 0) return SystemError(absl::StrCat("cannot start ", options.name), errno);
@@ -124,7 +129,7 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(ChildOptions o
   Descriptor pid_descriptor(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
   if (pid_descriptor.get() < 0) {
     const int open_error = errno;
-    kill(pid, SIGKILL);
+    kill(-pid, SIGKILL);
     waitpid(pid, nullptr, 0);
     return SystemError(absl::StrCat("cannot watch ", options.name), open_error);
   }
@@ -138,15 +143,28 @@ ChildProcess::ChildProcess(ChildOptions options, pid_t pid, int pid_descriptor)
 ChildProcess::~ChildProcess() {
   if (!HasEnded()) {
     Signal(SIGKILL);
-    while (waitpid(pid_, &wait_status_, 0) < 0 && errno == EINTR) {
-    }
+    Reap(/*wait_options=*/0);
   }
   close(pid_descriptor_);
 }
 
 bool ChildProcess::HasEnded() {
-  if (!ended_) ended_ = waitpid(pid_, &wait_status_, WNOHANG) == pid_;
+  if (!ended_) Reap(WNOHANG);
   return ended_;
+}
+
+void ChildProcess::Reap(int wait_options) {
+  siginfo_t end = {};
+  int result;
+  do {
+    result = waitid(P_PID, static_cast<id_t>(pid_), &end, WEXITED | WNOWAIT | wait_options);
+  } while (result < 0 && errno == EINTR);
+  if (result < 0 || end.si_pid != pid_) return;
+  // The id of the group is not reused before waitpid reaps its leader.
+  kill(-pid_, SIGKILL);
+  while (waitpid(pid_, &wait_status_, 0) < 0 && errno == EINTR) {
+  }
+  ended_ = true;
 }
 
 bool ChildProcess::WaitUntil(MonotonicTime deadline) {
@@ -180,7 +198,7 @@ std::string ChildProcess::HowItEnded() const {
 }
 
 void ChildProcess::Signal(int signal) {
-  if (!HasEnded()) kill(pid_, signal);
+  if (!HasEnded()) kill(-pid_, signal);
 }
 
 absl::Status ChildProcess::Rename(const std::string& name, const std::string& log) {

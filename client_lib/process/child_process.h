@@ -33,7 +33,11 @@ struct ChildOptions {
 // 1. The child dies, by SIGKILL, when the thread that started it ends for any reason. Start
 //    children from the main thread.
 // 2. It has its own process group: Ctrl-C reaches only the parent, which decides.
-// 3. The pid is not reused before HasEnded or WaitUntil has observed the exit.
+// 3. Processes that it starts in its group get its signals, and SIGKILL once its end is observed.
+//    They outlive it only if this process ends without observing that, as after kill -9.
+// 4. The pid is not reused before HasEnded or WaitUntil has observed the exit.
+// 5. It starts with no signal blocked and with the default action of SIGPIPE. SIGCHLD is no longer
+//    ignored in this process.
 //
 // For one thread.
 class ChildProcess {
@@ -41,7 +45,7 @@ class ChildProcess {
   // Fails if the program cannot be executed or the log cannot be written.
   static absl::StatusOr<std::unique_ptr<ChildProcess>> Start(ChildOptions options);
 
-  // Kills the child if it still runs.
+  // Kills the child and its group if it still runs.
   ~ChildProcess();
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
@@ -63,7 +67,7 @@ class ChildProcess {
   // "exited with code 3", "was killed by signal 9 (Killed)".
   std::string HowItEnded() const;
 
-  // Sends a signal; no effect if the child has ended.
+  // Sends a signal to the child and its group; no effect if the child has ended.
   void Signal(int signal);
 
   // Renames the child and its log, which the child continues to write.
@@ -74,6 +78,10 @@ class ChildProcess {
 
  private:
   ChildProcess(ChildOptions options, pid_t pid, int pid_descriptor);
+
+  // Waits for the end, kills what is left of the group and takes the exit status. `wait_options`:
+  // of waitid. REQUIRES: !ended_.
+  void Reap(int wait_options);
 
   ChildOptions options_;
   const pid_t pid_;

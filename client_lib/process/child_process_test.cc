@@ -46,6 +46,14 @@ std::string FirstLine(const ChildProcess& child) {
   return Eventually([&] { return !(lines = child.LogTail(1)).empty(); }) ? lines[0] : "";
 }
 
+// Whether the process is gone, or a zombie that init has not collected yet.
+bool IsGone(const std::string& pid) {
+  std::ifstream stat(absl::StrCat("/proc/", pid, "/stat"));
+  std::string text;
+  std::getline(stat, text);
+  return text.empty() || absl::StrContains(text, ") Z ");
+}
+
 TEST(ChildProcess, OutputAndErrorsGoToTheLog) {
   auto child = Started(Shell("echo one; echo two >&2; echo three"));
   ASSERT_TRUE(child->WaitUntil(Deadline()));
@@ -132,6 +140,46 @@ TEST(ChildProcess, ChildHasItsOwnProcessGroup) {
   EXPECT_EQ(getpgid(child->pid()), child->pid());
 }
 
+TEST(ChildProcess, SignalReachesTheProgramsOwnChildren) {
+  auto child = Started(Shell("sleep 600 & echo $!; wait"));
+  const std::string grandchild = FirstLine(*child);
+  ASSERT_FALSE(IsGone(grandchild));
+  child->Signal(SIGTERM);
+  EXPECT_TRUE(Eventually([&] { return IsGone(grandchild); }));
+  ASSERT_TRUE(child->WaitUntil(Deadline()));
+  EXPECT_TRUE(child->KilledBy(SIGTERM));
+}
+
+TEST(ChildProcess, NoProcessOfTheGroupOutlivesTheProgram) {
+  auto child = Started(Shell("trap '' TERM; sleep 600 & echo $!; exit 3"));
+  ASSERT_TRUE(child->WaitUntil(Deadline()));
+  EXPECT_TRUE(child->ExitedWith(3));
+  EXPECT_TRUE(Eventually([&] { return IsGone(child->LogTail(1)[0]); }));
+}
+
+TEST(ChildProcess, DestructorKillsTheGroup) {
+  auto child = Started(Shell("trap '' TERM; sleep 600 & echo $!; wait"));
+  const std::string grandchild = FirstLine(*child);
+  ASSERT_FALSE(IsGone(grandchild));
+  child.reset();
+  EXPECT_TRUE(Eventually([&] { return IsGone(grandchild); }));
+}
+
+TEST(ChildProcess, EndIsSeenByProgramStartedWithSigchldIgnored) {
+  signal(SIGCHLD, SIG_IGN);
+  auto child = Started(Shell("exit 3"));
+  ASSERT_TRUE(child->WaitUntil(Deadline()));
+  EXPECT_TRUE(child->ExitedWith(3));
+}
+
+TEST(ChildProcess, ChildOfParentThatIgnoresSigpipeDiesByIt) {
+  signal(SIGPIPE, SIG_IGN);
+  auto child = Started(Shell("kill -PIPE $$"));
+  signal(SIGPIPE, SIG_DFL);
+  ASSERT_TRUE(child->WaitUntil(Deadline()));
+  EXPECT_TRUE(child->KilledBy(SIGPIPE));
+}
+
 TEST(ChildProcess, RenamedLogKeepsGrowing) {
   auto child = Started(Shell("echo one; read -r < <(sleep 600)"));
   ASSERT_EQ(FirstLine(*child), "one");
@@ -159,14 +207,7 @@ TEST(ChildProcess, ChildDiesWithItsParent) {
   ASSERT_EQ(read(ends[0], &child, sizeof(child)), static_cast<ssize_t>(sizeof(child)));
   ASSERT_GT(child, 0);
   ASSERT_EQ(waitpid(parent, nullptr, 0), parent);
-  // The child is gone, or a zombie that init has not collected yet.
-  const auto gone = [child] {
-    std::ifstream stat(absl::StrCat("/proc/", child, "/stat"));
-    std::string text;
-    std::getline(stat, text);
-    return text.empty() || absl::StrContains(text, ") Z ");
-  };
-  EXPECT_TRUE(Eventually(gone));
+  EXPECT_TRUE(Eventually([child] { return IsGone(absl::StrCat(child)); }));
 }
 
 }  // namespace

@@ -9,7 +9,11 @@ namespace pawl {
 
 SignalWaiter::SignalWaiter() {
   sigemptyset(&signals_);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) sigaddset(&signals_, signal);
+  for (const int signal : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&signals_, signal);
+  // Linux queues a blocked signal even if it is ignored, so waiting for it would undo nohup.
+  struct sigaction on_hangup;
+  if (sigaction(SIGHUP, nullptr, &on_hangup) != 0 || on_hangup.sa_handler != SIG_IGN)
+    sigaddset(&signals_, SIGHUP);
   pthread_sigmask(SIG_BLOCK, &signals_, &before_);
 }
 

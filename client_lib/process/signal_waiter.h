@@ -10,7 +10,7 @@ namespace pawl {
 
 // Receives SIGINT, SIGTERM, SIGHUP and SIGCHLD until it is destroyed. Construct it on the main
 // thread before any other thread starts, because threads inherit the blocked signals. One per
-// process.
+// process. If SIGHUP is ignored, as under nohup, it stays ignored.
 class SignalWaiter {
  public:
   SignalWaiter();

@@ -98,8 +98,8 @@ class PawlctlTest(unittest.TestCase):
         self.assertEqual(self.left_over(), [], out + err)
         return code, out, err
 
-    def start(self, fake="runs-forever"):
-        """Starts a run and waits until it trains."""
+    def start(self, fake="runs-forever", **more):
+        """Starts a run and waits until it trains. `more` are settings of subprocess."""
         process = subprocess.Popen(
             [
                 PAWLCTL,
@@ -114,6 +114,7 @@ class PawlctlTest(unittest.TestCase):
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             stdin=subprocess.DEVNULL,
+            **more
         )
         self.addCleanup(process.communicate)
         self.addCleanup(process.kill)
@@ -324,6 +325,45 @@ class PawlctlTest(unittest.TestCase):
         process.kill()
         process.communicate(timeout=LIMIT_S)
         self.wait_for(lambda: not self.left_over(), "processes outlived pawlctl")
+
+    def test_processes_that_the_program_started_end_with_the_job(self):
+        process = subprocess.Popen(
+            [PAWLCTL, "run", "--out=" + self.out, "--", "bash", "-c", "sleep 1000; true"],
+            env=dict(self.environment, PAWL_FAKE="runs-forever"),
+            stdin=subprocess.DEVNULL,
+        )
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        # pawlctl, the scheduler, the server, bash and sleep.
+        self.wait_for(lambda: len(self.left_over()) == 5, "the program did not start")
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(LIMIT_S), 143)
+        self.wait_for(lambda: not self.left_over(), "processes outlived pawlctl")
+
+    def test_nohup_keeps_the_run_through_a_hangup(self):
+        process = self.start(
+            fake="", preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        )
+        process.send_signal(signal.SIGHUP)
+        out, err = process.communicate(timeout=LIMIT_S)
+        self.assertEqual((process.returncode, err), (0, ""), out)
+
+    def test_run_that_starts_with_sigchld_ignored_ends(self):
+        process = self.start(
+            fake="", preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        )
+        out, err = process.communicate(timeout=LIMIT_S)
+        self.assertEqual((process.returncode, err), (0, ""), out)
+
+    def test_run_whose_output_is_no_longer_read_stops_its_job(self):
+        process = self.start()
+        process.stdout.close()
+        process.stderr.close()
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(process.wait(LIMIT_S), 130)
+        self.assertEqual(self.left_over(), [])
+        with open(os.path.join(self.out, "logs", "scheduler.log"), encoding="utf-8") as file:
+            self.assertIn("stopped: interrupted by its user", file.read())
 
     def test_job_that_only_serves_tables_runs_without_workers(self):
         with open(self.job, "w", encoding="utf-8") as file:

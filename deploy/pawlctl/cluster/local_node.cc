@@ -194,6 +194,8 @@ class Node {
 }  // namespace
 
 int RunLocalNode(const LocalNodeOptions& options, const Programs& programs, SignalWaiter& signals) {
+  // Lost output must not end this program before its processes have left.
+  signal(SIGPIPE, SIG_IGN);
   return Node(options, programs, signals).Go();
 }
 

@@ -31,7 +31,8 @@ struct LocalNodeOptions {
 
 // Starts the processes and restarts those that die, until all have ended with success: the job has
 // ended, or they were asked to leave. SIGTERM and SIGINT ask all to leave. Returns the exit code.
-// No process outlives it. REQUIRES: this is the main thread.
+// No process outlives it except as ChildProcess says. Ignores SIGPIPE from then on. REQUIRES: this
+// is the main thread.
 int RunLocalNode(const LocalNodeOptions& options, const Programs& programs, SignalWaiter& signals);
 
 }  // namespace pawl

@@ -537,6 +537,8 @@ class Run {
 
 int RunLocalJob(const LocalJob& job, const RunOptions& options, Programs programs,
                 const OutFolder& out, SignalWaiter& signals) {
+  // Lost output must not end this program before it has stopped the job.
+  signal(SIGPIPE, SIG_IGN);
   return Run(job, options, std::move(programs), out, signals).Go();
 }
 

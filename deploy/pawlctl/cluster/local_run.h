@@ -9,8 +9,9 @@
 
 namespace pawl {
 
-// Runs the job and reports on stdout and stderr. Returns the exit code. No process outlives it.
-// REQUIRES: this is the main thread, and `out` has the job file.
+// Runs the job and reports on stdout and stderr. Returns the exit code. No process outlives it
+// except as ChildProcess says. Ignores SIGPIPE from then on. REQUIRES: this is the main thread, and
+// `out` has the job file.
 int RunLocalJob(const LocalJob& job, const RunOptions& options, Programs programs,
                 const OutFolder& out, SignalWaiter& signals);
 

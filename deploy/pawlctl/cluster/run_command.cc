@@ -236,14 +236,15 @@ void AddRunCommands(CommandLine& line) {
       "--out/data, up to --max_restarts times.\n"
       "\n"
       "Ctrl-C or SIGTERM stops the job and its processes, a second one kills them. No process\n"
-      "outlives pawlctl. The daemons are taken from pawlctl's own folder, from Bazel's output, or\n"
-      "from PAWL_BIN_DIR.\n"
+      "outlives pawlctl, except that kill -9 of pawlctl leaves those that PROGRAM has started. "
+      "The\n"
+      "daemons are taken from pawlctl's own folder, from Bazel's output, or from PAWL_BIN_DIR.\n"
       "\n"
       "The exit code is 0 only if the job completed, with a final checkpoint if it has a folder "
       "for\n"
       "checkpoints.",
       [run_options] { return RunJob(*run_options); }, kJobExitCodesHelp);
-  AddJobFlags(run, *run_options);
+  AddJobFlags(line, run, *run_options);
   AddRestoreFlag(run, *run_options, /*required=*/false);
 
   const auto restore_options = std::make_shared<RunOptions>();
