@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <iostream>
 #include <limits>
@@ -129,6 +130,16 @@ int CommandLine::Run(std::vector<std::string> arguments) {
     return UsageError(absl::StrCat("there is no command '", arguments[0], "'; ", app_->get_name(),
                                    " --help lists them"));
   }
+  // CLI11 would split words in brackets at their commas.
+  std::vector<std::string> program_words;
+  const auto program = std::find_if(programs_.begin(), programs_.end(), [&](const auto& entry) {
+    return entry.first->get_name() == arguments[0];
+  });
+  if (program != programs_.end()) {
+    const auto dashes = std::find(arguments.begin(), arguments.end(), "--");
+    if (dashes != arguments.end()) program_words.assign(dashes + 1, arguments.end());
+    arguments.erase(dashes, arguments.end());
+  }
   // CLI11 wants the last argument first. It takes "--name=" without a value for "--name".
   std::vector<std::string> reversed;
   for (auto it = arguments.rbegin(); it != arguments.rend(); ++it) {
@@ -141,7 +152,20 @@ int CommandLine::Run(std::vector<std::string> arguments) {
   } catch (const CLI::ParseError& error) {
     return OnParseError(error);
   }
-  return run_.at(app_->get_subcommands().front())();
+  if (program != programs_.end())
+    program->second->insert(program->second->end(), program_words.begin(), program_words.end());
+  const int code = run_.at(app_->get_subcommands().front())();
+  if (code == kExitDone && (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)) {
+    std::cerr << "pawlctl: the output could not be written\n";
+    return kExitFailed;
+  }
+  return code;
+}
+
+void CommandLine::AddProgram(CLI::App& command, const std::string& placeholder,
+                             std::vector<std::string>& words, const std::string& help) {
+  command.add_option(placeholder, words, help)->type_name("");
+  programs_[&command] = &words;
 }
 
 int CommandLine::OnParseError(const CLI::ParseError& error) {
@@ -265,11 +289,6 @@ void AddBareFlag(CLI::App& command, const std::string& name, const std::string& 
 void AddRepeatedFlag(CLI::App& command, const std::string& name, const std::string& placeholder,
                      std::vector<std::string>& values, const std::string& help) {
   command.add_option(name, values, help)->allow_extra_args(false)->type_name(placeholder);
-}
-
-void AddProgram(CLI::App& command, const std::string& placeholder, std::vector<std::string>& words,
-                const std::string& help) {
-  command.add_option(placeholder, words, help)->type_name("");
 }
 
 }  // namespace pawl

@@ -42,9 +42,15 @@ class CommandLine {
   CLI::App& AddCommand(const std::string& name, const std::string& summary, const std::string& help,
                        std::function<int()> run, absl::string_view exit_codes = kExitCodesHelp);
 
+  // Lets words follow the flags of a command: a program and its arguments. Words after "--" may
+  // look like flags and arrive unchanged, once all flags are set and checked (SetCheck).
+  void AddProgram(CLI::App& command, const std::string& placeholder,
+                  std::vector<std::string>& words, const std::string& help);
+
   // Parses the arguments (without the program's name) and runs their command, or prints the help
   // that they ask for. A mistake is reported on stderr with the flag, its value and what is
-  // possible instead; the exit code is then kExitUsage.
+  // possible instead; the exit code is then kExitUsage. A command that succeeds but cannot write
+  // its output to stdout ends with kExitFailed.
   int Run(std::vector<std::string> arguments);
 
  private:
@@ -52,6 +58,8 @@ class CommandLine {
 
   const std::unique_ptr<CLI::App> app_;
   std::map<const CLI::App*, std::function<int()>> run_;
+  // The words of the commands that take a program.
+  std::map<const CLI::App*, std::vector<std::string>*> programs_;
 };
 
 // Makes a command line an error if `check` fails. `check` runs after the flags are set.
@@ -119,9 +127,6 @@ void AddBareFlag(CLI::App& command, const std::string& name, const std::string& 
 // Adds a flag that may be repeated. `values` keeps their order.
 void AddRepeatedFlag(CLI::App& command, const std::string& name, const std::string& placeholder,
                      std::vector<std::string>& values, const std::string& help);
-// Lets words follow the flags: a program and its arguments. After "--" they may look like flags.
-void AddProgram(CLI::App& command, const std::string& placeholder, std::vector<std::string>& words,
-                const std::string& help);
 
 }  // namespace pawl
 

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <optional>
 #include <string>
@@ -32,6 +33,13 @@ class CommandLineTest : public testing::Test {
     AddRepeatedFlag(run, "--set", "PATH=VALUE", set_, "A field of the job.");
     CLI::Option* const json = AddSwitch(run, "--json", json_, "JSON.");
     AddFlag(run, "--seconds", "N", seconds_, "With --json.", {.needs = json});
+    CLI::App& node = line_.AddCommand("node", "runs a program", "Runs one.", [] { return kRan; });
+    AddSwitch(node, "--json", json_, "JSON.");
+    line_.AddProgram(node, "PROGRAM", program_, "The program.");
+    line_.AddCommand("print", "prints", "Prints.", [] {
+      std::puts("text");
+      return kExitDone;
+    });
     CLI::App& drain = line_.AddCommand("drain", "drains", "Drains.", [] { return kRan + 1; });
     AddFlag(drain, "node,--node", "NODE", node_, "The node.", {.required = true});
     AddBareFlag(drain, "--wait", "DURATION", "10m", wait_, "How long.");
@@ -64,6 +72,7 @@ class CommandLineTest : public testing::Test {
   uint32_t seconds_ = 0;
   std::string node_;
   std::optional<MonotonicDuration> wait_;
+  std::vector<std::string> program_;
 };
 
 TEST_F(CommandLineTest, ValuesFollowEqualsSignOrSpace) {
@@ -171,6 +180,43 @@ TEST_F(CommandLineTest, FailedCheckIsReported) {
   CLI::App& check = line_.AddCommand("check", "checks", "Checks.", [] { return kRan; });
   SetCheck(check, [] { return absl::InvalidArgumentError("two of them exclude each other"); });
   ExpectUsageError({"check"}, {"two of them exclude each other", "pawlctl check --help"});
+}
+
+TEST_F(CommandLineTest, WordsAfterDashesArriveUnchanged) {
+  const std::vector<std::string> words = {
+      "train.py", "--layers", "[64,32]", "[\"a\",\"b\"]", "[]", "--prefix=", "",
+      "--json",   "--help",   "--",      "node",          "{}", "-x=",
+  };
+  std::vector<std::string> arguments = {"node", "--"};
+  arguments.insert(arguments.end(), words.begin(), words.end());
+  EXPECT_EQ(Run(arguments).code, kRan);
+  EXPECT_EQ(program_, words);
+  EXPECT_FALSE(json_);
+}
+
+TEST_F(CommandLineTest, ProgramMayFollowFlagsWithoutDashes) {
+  EXPECT_EQ(Run({"node", "--json", "train.py", "--", "--json"}).code, kRan);
+  EXPECT_EQ(program_, (std::vector<std::string>{"train.py", "--json"}));
+  EXPECT_TRUE(json_);
+}
+
+TEST_F(CommandLineTest, WordsAfterDashesAreReportedWithoutProgram) {
+  ExpectUsageError({"run", "--", "train.py"}, {"not expected: train.py"});
+  EXPECT_EQ(Run({"drain", "--", "server-1"}).code, kRan + 1);
+  EXPECT_EQ(node_, "server-1");
+}
+
+TEST_F(CommandLineTest, LostOutputIsAFailure) {
+  EXPECT_EQ(Run({"print"}).code, kExitDone);
+  std::FILE* const usual = stdout;
+  stdout = std::fopen("/dev/full", "w");
+  ASSERT_NE(stdout, nullptr);
+  testing::internal::CaptureStderr();
+  const int code = line_.Run({"print"});
+  std::fclose(stdout);
+  stdout = usual;
+  EXPECT_EQ(code, kExitFailed);
+  EXPECT_TRUE(absl::StrContains(testing::internal::GetCapturedStderr(), "could not be written"));
 }
 
 TEST_F(CommandLineTest, StrayWordIsReported) {

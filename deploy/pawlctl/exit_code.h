@@ -8,7 +8,7 @@ namespace pawl {
 
 inline constexpr int kExitDone = 0;
 // The job failed or was stopped, its required final checkpoint is missing, the cluster refused the
-// request, or a check failed.
+// request, a check failed, or the output could not be written.
 inline constexpr int kExitFailed = 1;
 // The command line or the job file is wrong. Nothing was started or changed.
 inline constexpr int kExitUsage = 2;

@@ -134,13 +134,13 @@ void AddNodeCommand(CommandLine& line) {
   AddFlag(
       command, "--leave_timeout", "DURATION", node.leave_timeout,
       "How long the processes may take to leave on SIGTERM; then they are killed. Default: 2m.");
-  AddProgram(command, "PROGRAM", flags->worker_program,
-             "After --: a program and its arguments, which run as each worker instead of\n"
-             "pawl-worker, as in pawlctl run.");
+  line.AddProgram(command, "PROGRAM", flags->worker_program,
+                  "After --: a program and its arguments, which run as each worker instead of\n"
+                  "pawl-worker, as in pawlctl run.");
   SetCheck(command, [flags] { return CheckNode(*flags); });
 }
 
-void AddJobFlags(CLI::App& command, RunOptions& options) {
+void AddJobFlags(CommandLine& line, CLI::App& command, RunOptions& options) {
   AddFlag(
       command, "--job", "FILE", options.job,
       "The job file: what to train, on which data, and how (deploy/reference/job.md). Required\n"
@@ -179,7 +179,7 @@ void AddJobFlags(CLI::App& command, RunOptions& options) {
       "--set='model={fm{dim:8}}', an empty list as --set=data.eval=. May be repeated.\n"
       "Relative paths are relative to the current folder, those in the job file to the\n"
       "file's own.");
-  AddProgram(
+  line.AddProgram(
       command, "PROGRAM", options.worker_program,
       "After --: a program and its arguments, which run as each worker instead of\n"
       "pawl-worker. It joins the job by PAWL_SCHEDULER, as pawl.init() of the Python package\n"
@@ -258,7 +258,7 @@ void AddRunCommands(CommandLine& line) {
       "  pawlctl restore --restore=checkpoints --job=job.pbtxt --servers=4",
       [restore_options] { return RunJob(*restore_options); }, kJobExitCodesHelp);
   AddRestoreFlag(restore, *restore_options, /*required=*/true);
-  AddJobFlags(restore, *restore_options);
+  AddJobFlags(line, restore, *restore_options);
 }
 
 }  // namespace pawl
