@@ -6,7 +6,9 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -15,6 +17,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
+#include "client_lib/base/clock.h"
 #include "client_lib/base/env.h"
 #include "client_lib/base/limits.h"
 #include "client_lib/base/partitioner.h"
@@ -63,6 +66,8 @@ struct AssignOptions {
   std::string slots;
   bool keep_slots = false;
 };
+
+constexpr std::chrono::milliseconds kDigestRetryInterval{100};
 
 // The weights in one call.
 constexpr size_t kFloatsInAssignment = size_t{16} << 20;
@@ -302,7 +307,40 @@ absl::Status AssignTable(const AssignOptions& options) {
   return absl::OkStatus();
 }
 
-absl::Status PrintDigest(const ConnectionOptions& options) {
+// Reads the digests of all servers, one after the other. UNAVAILABLE: a partition could be missing,
+// because it has no primary, or its primary does not answer or has changed meanwhile.
+absl::StatusOr<uint32_t> ReadDigest(SchedulerConnection& scheduler,
+                                    const ConnectionOptions& options) {
+  PAWL_ASSIGN_OR_RETURN(const RoutingTable routing, scheduler.GetRouting(options.timeout));
+  for (int partition = 0; partition < routing.primary_size(); ++partition) {
+    if (routing.primary(partition) >= static_cast<uint32_t>(routing.servers_size())) {
+      return absl::UnavailableError(absl::StrCat(
+          "partition ", partition, " has no primary: all servers that have its data are away"));
+    }
+  }
+  PAWL_ASSIGN_OR_RETURN(const ListTablesResponse tables, scheduler.ListTables(options.timeout));
+  std::map<uint32_t, std::string> names;
+  for (const TableSpec& table : tables.tables()) names[table.id()] = table.name();
+  InspectRequest request;
+  request.set_job_id(routing.job_id());
+  request.set_routing_epoch(routing.epoch());
+  request.set_digest(true);
+  std::vector<PartitionDigest> digests;
+  for (const uint32_t server :
+       std::set<uint32_t>(routing.primary().begin(), routing.primary().end())) {
+    PAWL_ASSIGN_OR_RETURN(
+        const InspectResponse inspected,
+        ServerConnection(routing.servers(static_cast<int>(server)), *options.security)
+            .Inspect(request, options.timeout));
+    digests.insert(digests.end(), inspected.digests().begin(), inspected.digests().end());
+  }
+  PAWL_ASSIGN_OR_RETURN(const RoutingTable after, scheduler.GetRouting(options.timeout));
+  if (after.epoch() != routing.epoch())
+    return absl::UnavailableError("partitions have moved while their digests were read; try again");
+  return CombineDigests(names, digests);
+}
+
+absl::Status FindDigest(const ConnectionOptions& options) {
   SchedulerConnection scheduler(options.scheduler, *options.security);
   PAWL_ASSIGN_OR_RETURN(const GetStatusResponse status, scheduler.GetStatus(options.timeout));
   if (status.has_digest()) {
@@ -310,22 +348,14 @@ absl::Status PrintDigest(const ConnectionOptions& options) {
     Print(options.json, {{"digest", digest}, {"state", JobState_Name(status.state())}}, digest);
     return absl::OkStatus();
   }
-  PAWL_ASSIGN_OR_RETURN(const RoutingTable routing, scheduler.GetRouting(options.timeout));
-  PAWL_ASSIGN_OR_RETURN(const ListTablesResponse tables, scheduler.ListTables(options.timeout));
-  std::map<uint32_t, std::string> names;
-  for (const TableSpec& table : tables.tables()) names[table.id()] = table.name();
-  InspectRequest request;
-  request.set_job_id(routing.job_id());
-  request.set_digest(true);
-  std::vector<PartitionDigest> digests;
-  for (const ServerAddress& server : routing.servers()) {
-    PAWL_ASSIGN_OR_RETURN(
-        const InspectResponse inspected,
-        ServerConnection(server, *options.security).Inspect(request, options.timeout));
-    digests.insert(digests.end(), inspected.digests().begin(), inspected.digests().end());
+  const MonotonicTime deadline = Clock::Real().Now() + options.timeout;
+  absl::StatusOr<uint32_t> combined = ReadDigest(scheduler, options);
+  while (absl::IsUnavailable(combined.status()) && Clock::Real().Now() < deadline) {
+    std::this_thread::sleep_for(kDigestRetryInterval);
+    combined = ReadDigest(scheduler, options);
   }
-  PAWL_ASSIGN_OR_RETURN(const uint32_t combined, CombineDigests(names, digests));
-  const std::string digest = DigestText(combined);
+  PAWL_RETURN_IF_ERROR(combined.status());
+  const std::string digest = DigestText(*combined);
   Print(options.json, {{"digest", digest}, {"state", JobState_Name(status.state())}},
         absl::StrCat(digest, "  (the job is ", JobState_Name(status.state()),
                      ": changes during the reading may be in it or not)"));
@@ -397,14 +427,17 @@ void AddDigestCommand(CommandLine& line) {
       "digest", "the identity of the parameters",
       "Prints the CRC32C over all tables: two jobs with the same digest have bit-identical\n"
       "parameters. metrics.json has the digest of a completed job. While a job trains, its\n"
-      "parameters change during the reading.\n"
+      "parameters change during the reading. While partitions move, or a server is away, it is\n"
+      "read again, until --timeout.\n"
       "\n"
       "  pawlctl digest --scheduler=10.0.0.1:7000",
-      [options] { return Finish(PrintDigest(*options)); });
+      [options] { return PrintDigest(*options); });
   AddConnectionFlags(command, *options);
 }
 
 }  // namespace
+
+int PrintDigest(const ConnectionOptions& options) { return Finish(FindDigest(options)); }
 
 void AddTableCommands(CommandLine& line) {
   AddPullCommand(line);
