@@ -117,12 +117,12 @@ void AddCheckpointsCommand(CommandLine& line) {
     bool json = false;
   };
   const auto options = std::make_shared<Options>();
-  CLI::App& command =
-      line.AddCommand("checkpoints", "the checkpoints in a folder, and whether they are intact",
-                      "Reads and checks all of each. Exits with 1 if one is damaged.\n"
-                      "\n"
-                      "  pawlctl checkpoints --dir=/shared/checkpoints",
-                      [options] { return ListCheckpoints(options->dir, options->json); });
+  CLI::App& command = line.AddCommand(
+      "checkpoints", "the checkpoints in a folder, and whether they are intact",
+      "Reads and checks all of each. Exits with 1 if one is damaged or cannot be read.\n"
+      "\n"
+      "  pawlctl checkpoints --dir=/shared/checkpoints",
+      [options] { return ListCheckpoints(options->dir, options->json); });
   AddFlag(command, "--dir", "FOLDER", options->dir, "A folder of checkpoints.", {.required = true});
   AddJsonFlag(command, options->json);
 }
@@ -166,13 +166,13 @@ int MakeCheckpoint(const ConnectionOptions& options, const std::string& dir) {
   return kExitDone;
 }
 
-int ListCheckpoints(const std::string& dir, bool json) {
+int ListCheckpoints(const std::string& dir, bool json, Env& env) {
   Console console;
-  if (const absl::StatusOr<std::vector<std::string>> files = Env::Real().List(dir); !files.ok()) {
+  if (const absl::StatusOr<std::vector<std::string>> files = env.List(dir); !files.ok()) {
     console.Error(absl::StrCat("--dir=", dir, " cannot be read: ", files.status().message()));
     return kExitFailed;
   }
-  const CheckpointStore store(Env::Real(), dir);
+  const CheckpointStore store(env, dir);
   const absl::StatusOr<CheckpointListing> listing = store.List("");
   if (!listing.ok()) return ReportError(listing.status());
   std::vector<std::vector<std::string>> rows = {
@@ -183,10 +183,14 @@ int ListCheckpoints(const std::string& dir, bool json) {
     uint64_t bytes = 0;
     for (const CheckpointPart& part : entry.manifest.parts()) bytes += part.bytes();
     const absl::Status whole = store.Verify(entry.name);
+    // A running job deletes old checkpoints, the manifest first.
+    if (!whole.ok() && absl::IsNotFound(store.ReadManifest(entry.name).status())) continue;
     all_whole = all_whole && whole.ok();
     rows.push_back({entry.name, FormatCount(entry.manifest.step()),
                     FormatCount(entry.manifest.parts_size()), FormatCount(bytes),
-                    whole.ok() ? "whole" : "damaged"});
+                    whole.ok()                ? "whole"
+                    : absl::IsDataLoss(whole) ? "damaged"
+                                              : "unreadable"});
     all.push_back({{"name", entry.name},
                    {"step", entry.manifest.step()},
                    {"partitions", entry.manifest.parts_size()},
@@ -197,7 +201,7 @@ int ListCheckpoints(const std::string& dir, bool json) {
   }
   for (const absl::Status& damaged : listing->damaged) console.Error(damaged.message());
   if (json) {
-    console.Line(all.dump(2));
+    console.Line(JsonText(all));
   } else if (rows.size() == 1) {
     console.Line(absl::StrCat("no complete checkpoint in ", dir));
   } else {

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "client_lib/base/env.h"
 #include "deploy/pawlctl/command_line.h"
 #include "deploy/pawlctl/commands/connection_flags.h"
 
@@ -16,8 +17,9 @@ void AddCheckpointCommands(CommandLine& line);
 // Requests a checkpoint in `dir`, relative to the current folder; empty: the job's own folder.
 // Waits for options.timeout. The request is withdrawn if this process ends earlier.
 int MakeCheckpoint(const ConnectionOptions& options, const std::string& dir);
-// Lists the checkpoints in `dir`. Reads and checks each. kExitFailed if one is damaged.
-int ListCheckpoints(const std::string& dir, bool json);
+// Lists the checkpoints in `dir`. Reads and checks each; leaves out those that are deleted
+// meanwhile. kExitFailed if one is damaged or cannot be read.
+int ListCheckpoints(const std::string& dir, bool json, Env& env = Env::Real());
 
 }  // namespace pawl
 

@@ -9,6 +9,7 @@
 #include "client_lib/base/env.h"
 #include "deploy/pawlctl/cluster/progress.h"
 #include "deploy/pawlctl/commands/connection_flags.h"
+#include "deploy/pawlctl/commands/report.h"
 #include "deploy/pawlctl/console.h"
 #include "nlohmann/json.hpp"
 #include "server/export/model_export.h"
@@ -43,16 +44,15 @@ int Export(const ExportOptions& options) {
     return is_wrong_folder ? kExitUsage : kExitFailed;
   }
   if (json) {
-    console.Line(nlohmann::ordered_json({{"job", written->job},
-                                         {"checkpoint", written->checkpoint},
-                                         {"step", written->step},
-                                         {"of_end", written->is_final},
-                                         {"tables", written->tables},
-                                         {"rows", written->rows},
-                                         {"elements", written->elements},
-                                         {"bytes", written->bytes},
-                                         {"out", out}})
-                     .dump(2));
+    console.Line(JsonText({{"job", written->job},
+                           {"checkpoint", written->checkpoint},
+                           {"step", written->step},
+                           {"of_end", written->is_final},
+                           {"tables", written->tables},
+                           {"rows", written->rows},
+                           {"elements", written->elements},
+                           {"bytes", written->bytes},
+                           {"out", out}}));
   } else {
     console.Line(absl::StrCat("model of job ", written->job, " at step ",
                               FormatCount(written->step), written->is_final ? ", its end" : "",

@@ -388,6 +388,10 @@ void AddCheckpointLines(const GetStatusResponse& status, NamedLines& lines) {
 
 }  // namespace
 
+std::string JsonText(const nlohmann::ordered_json& value) {
+  return value.dump(2, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
+}
+
 std::string FormatTable(const std::vector<std::vector<std::string>>& rows) {
   if (rows.empty()) return "";
   std::vector<size_t> widths(rows[0].size(), 0);

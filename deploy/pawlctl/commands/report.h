@@ -10,6 +10,9 @@
 
 namespace pawl {
 
+// Indented. Bytes that are not UTF-8, as in the name of a file, are replaced.
+std::string JsonText(const nlohmann::ordered_json& value);
+
 // Aligns cells in columns, numbers to the right. The first row is the heading.
 std::string FormatTable(const std::vector<std::vector<std::string>>& rows);
 

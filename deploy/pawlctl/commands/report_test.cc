@@ -41,6 +41,10 @@ GetStatusResponse Status() {
   return status;
 }
 
+TEST(ReportTest, JsonWithOtherBytesThanUtf8IsText) {
+  EXPECT_EQ(JsonText({{"out", "model-\xff"}}), "{\n  \"out\": \"model-\xef\xbf\xbd\"\n}");
+}
+
 TEST(ReportTest, ColumnsAreAligned) {
   EXPECT_EQ(FormatTable({{"NODE", "ROWS"}, {"server-10", "7"}, {"a", "1,000"}}),
             "NODE        ROWS\n"
