@@ -1,6 +1,7 @@
 #include "deploy/pawlctl/scheduler_connection.h"
 
 #include <algorithm>
+#include <chrono>
 #include <initializer_list>
 #include <limits>
 
@@ -12,6 +13,9 @@
 
 namespace pawl {
 namespace {
+
+// Tells a refusal from an unreachable scheduler.
+constexpr std::chrono::seconds kProbeTimeout{1};
 
 // `message`: of gRPC, for a call that has not been answered.
 absl::string_view WhatToCheck(absl::string_view message) {
@@ -92,7 +96,7 @@ absl::StatusOr<CheckpointResponse> SchedulerConnection::Checkpoint(const std::st
   request.set_dir(dir);
   CheckpointResponse response;
   const grpc::Status status = stub_->Checkpoint(&context, request, &response);
-  if (!status.ok()) return ToStatus(status);
+  if (!status.ok()) return ToStatusOfChange(status);
   return response;
 }
 
@@ -102,7 +106,7 @@ absl::StatusOr<ScaleResponse> SchedulerConnection::Scale(const ScaleRequest& req
   SetDeadline(context, timeout);
   ScaleResponse response;
   const grpc::Status status = stub_->Scale(&context, request, &response);
-  if (!status.ok()) return ToStatus(status);
+  if (!status.ok()) return ToStatusOfChange(status);
   return response;
 }
 
@@ -110,7 +114,7 @@ absl::Status SchedulerConnection::Drain(const DrainRequest& request, MonotonicDu
   grpc::ClientContext context;
   SetDeadline(context, timeout);
   DrainResponse response;
-  return ToStatus(stub_->Drain(&context, request, &response));
+  return ToStatusOfChange(stub_->Drain(&context, request, &response));
 }
 
 absl::StatusOr<ReleaseRetainedResponse> SchedulerConnection::ReleaseRetained(
@@ -119,7 +123,7 @@ absl::StatusOr<ReleaseRetainedResponse> SchedulerConnection::ReleaseRetained(
   SetDeadline(context, timeout);
   ReleaseRetainedResponse response;
   const grpc::Status status = stub_->ReleaseRetained(&context, request, &response);
-  if (!status.ok()) return ToStatus(status);
+  if (!status.ok()) return ToStatusOfChange(status);
   return response;
 }
 
@@ -141,7 +145,14 @@ absl::Status SchedulerConnection::StopJob(const std::string& reason, MonotonicDu
   StopJobRequest request;
   request.set_reason(reason);
   StopJobResponse response;
-  return ToStatus(stub_->StopJob(&context, request, &response));
+  return ToStatusOfChange(stub_->StopJob(&context, request, &response));
+}
+
+absl::Status SchedulerConnection::ToStatusOfChange(const grpc::Status& status) {
+  if (status.error_code() != grpc::StatusCode::UNAVAILABLE || !GetStatus(kProbeTimeout).ok())
+    return ToStatus(status);
+  return absl::FailedPreconditionError(
+      absl::StrCat("the scheduler at ", address_, ": ", status.error_message()));
 }
 
 absl::Status SchedulerConnection::ToStatus(const grpc::Status& status) const {

@@ -15,7 +15,9 @@
 namespace pawl {
 
 // Connects on the first call. Each call blocks for at most `timeout`. An error names the address
-// and, if the scheduler does not answer, what to check. Thread-safe.
+// and, if the scheduler does not answer, what to check. A scheduler that refuses to change anything
+// for now, as when its job is ending: FAILED_PRECONDITION; this takes up to a second longer.
+// Thread-safe.
 class SchedulerConnection {
  public:
   // `address`: "HOST:PORT".
@@ -38,6 +40,8 @@ class SchedulerConnection {
 
  private:
   absl::Status ToStatus(const grpc::Status& status) const;
+  // The same for a call that changes something. A scheduler's own UNAVAILABLE is no silence.
+  absl::Status ToStatusOfChange(const grpc::Status& status);
 
   const std::string address_;
   const std::unique_ptr<Scheduler::Stub> stub_;
