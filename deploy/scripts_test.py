@@ -190,6 +190,66 @@ class TimelineTest(unittest.TestCase):
         with open(picture) as drawn:
             self.assertEqual(drawn.read(), load("timeline").draw(self.SAMPLES, []))
 
+    # Instead of pawlctl: reads its answer to the N-th status from the file status-N beside it, the
+    # last one again and again. An empty file is a failed call.
+    PAWLCTL = r"""#!/bin/bash
+cd "$(dirname "$0")"
+if [[ "$1" == events ]]; then
+  echo '{"number": 1, "unix_ms": 1000, "kind": "NODE_JOINED", "node": "server-0"}'
+  exit 0
+fi
+call=$(($(cat calls 2> /dev/null) + 1))
+if [[ ! -e "status-$call" ]]; then call=$((call - 1)); fi
+echo "$call" > calls
+[[ -s "status-$call" ]] && cat "status-$call"
+"""
+
+    def start_recording(self, *states):
+        """Starts a recording of a job with these states, one a call; "": the call fails."""
+        folder = tempfile.mkdtemp(dir=FOLDER)
+        pawlctl = os.path.join(folder, "pawlctl")
+        with open(pawlctl, "w") as out:
+            out.write(self.PAWLCTL)
+        os.chmod(pawlctl, 0o755)
+        for i, state in enumerate(states):
+            with open(os.path.join(folder, "status-%d" % (i + 1)), "w") as out:
+                if state:
+                    json.dump({"nodes": [], "samples": 100 * i, "state": state}, out)
+        process = subprocess.Popen(
+            [
+                os.path.join(HERE, "timeline"),
+                "--scheduler=127.0.0.1:1",
+                "--interval=0.01",
+                os.path.join(folder, "picture.svg"),
+            ],
+            env=dict(os.environ, PAWLCTL=pawlctl),
+        )
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        return process, folder
+
+    def recorded(self, folder):
+        return load("timeline").load(os.path.join(folder, "picture.jsonl"))
+
+    def test_failed_call_does_not_end_the_recording(self):
+        process, folder = self.start_recording("RUNNING", "", "", "RUNNING", "COMPLETED")
+        self.assertEqual(process.wait(60), 0)
+        samples, events = self.recorded(folder)
+        self.assertEqual([sample["samples"] for sample in samples], [0, 300, 400])
+        self.assertEqual([event["number"] for event in events], [1])
+        self.assertTrue(os.path.exists(os.path.join(folder, "picture.svg")))
+
+    def test_sigterm_draws_what_was_recorded(self):
+        process, folder = self.start_recording("RUNNING")
+        record = os.path.join(folder, "picture.jsonl")
+        end = time.monotonic() + 60
+        while not os.path.exists(record) or len(self.recorded(folder)[0]) < 2:
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.05)
+        process.terminate()
+        self.assertEqual(process.wait(60), 0)
+        self.assertTrue(os.path.exists(os.path.join(folder, "picture.svg")))
+
     def test_one_sample_is_nothing_to_draw(self):
         self.assertIsNone(load("timeline").draw(self.SAMPLES[:1], []))
 
