@@ -10,7 +10,8 @@ inline constexpr int kExitDone = 0;
 // The job failed or was stopped, its required final checkpoint is missing, the cluster refused the
 // request, a check failed, or the output could not be written.
 inline constexpr int kExitFailed = 1;
-// The command line or the job file is wrong. Nothing was started or changed.
+// The command line or the job file is wrong. No job was started or changed. `pawlctl run` may have
+// removed the results of an earlier run.
 inline constexpr int kExitUsage = 2;
 // The scheduler or a server does not answer.
 inline constexpr int kExitUnreachable = 3;

@@ -37,7 +37,7 @@ absl::StatusOr<std::unique_ptr<OutFolder>> OutFolder::Open(const std::string& gi
 
   const std::string lock_path = absl::StrCat(path, "/", kLockName);
   // The lock file marks a folder whose contents a run may remove.
-  if (!fs::exists(lock_path)) {
+  if (!fs::exists(lock_path, error)) {
     for (const char* name : kMade) {
       if (fs::exists(fs::path(path) / name, error)) {
         return absl::FailedPreconditionError(

@@ -56,6 +56,14 @@ TEST(OutFolderTest, OpenRemovesOnlyEarlierResults) {
   EXPECT_TRUE(fs::exists(path + "/notes.txt"));
 }
 
+TEST(OutFolderTest, UnreadableFolderIsAnError) {
+  const std::string path = NewPath();
+  fs::create_directories(path);
+  fs::create_symlink(".pawlctl-run", path + "/.pawlctl-run");
+  const absl::Status status = OutFolder::Open(path).status();
+  EXPECT_TRUE(absl::StrContains(status.message(), path)) << status;
+}
+
 TEST(OutFolderTest, OpenKeepsFilesOfOthers) {
   const std::string path = NewPath();
   fs::create_directories(path + "/data");
