@@ -48,7 +48,9 @@ absl::StatusOr<std::string> CheckpointDirector::Request(absl::string_view dir,
 std::optional<CheckpointDirector::Order> CheckpointDirector::Next(const Progress& progress,
                                                                   MonotonicTime now) {
   if (!enabled_ || progress.state != RUNNING) return std::nullopt;
-  if (repairs_.IsDue(now) && (!serve_only_ || progress.has_training)) {
+  // Without a training no step ends, so no cut would come.
+  if (serve_only_ && !progress.has_training) return std::nullopt;
+  if (repairs_.IsDue(now)) {
     // If too many folders are requested, the next call requests this one again.
     checkpoints_.Request(policy_.dir()).IgnoreError();
   }

@@ -82,6 +82,8 @@ class CheckpointDirector {
   };
   // The next step of the checkpoint of the job's end.
   EndProgress ContinueEnd(MonotonicTime now);
+  // No attempt at it could succeed during the last `time`, which does not count.
+  void PostponeEnd(MonotonicDuration time) { end_attempts_.Postpone(time); }
   Outcome OnCompleted(const Order& order, const std::string& folder, uint64_t unix_ms);
   Outcome OnFailed(const Order& order, const absl::Status& status, MonotonicTime now);
 

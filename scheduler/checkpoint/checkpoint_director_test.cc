@@ -76,6 +76,27 @@ TEST_F(CheckpointDirectorTest, FinalCheckpointIsRetriedUntilItsTimeout) {
   EXPECT_FALSE(director_.WantsEnd());
 }
 
+TEST_F(CheckpointDirectorTest, TimeInWhichNoAttemptCanSucceedDoesNotCount) {
+  ASSERT_TRUE(director_.BeginEnd(20, kEndCheckpointTimeout, clock_.Now()).order.has_value());
+  clock_.Advance(2 * kEndCheckpointTimeout);
+  director_.PostponeEnd(2 * kEndCheckpointTimeout);
+  EXPECT_FALSE(director_.ContinueEnd(clock_.Now()).outcome.end_decided);
+  clock_.Advance(kEndCheckpointTimeout + std::chrono::seconds(1));
+  EXPECT_TRUE(director_.ContinueEnd(clock_.Now()).outcome.end_decided);
+}
+
+TEST_F(CheckpointDirectorTest, ServingJobWithoutATrainingHasNoCuts) {
+  Job job = JobWithFolder();
+  job.clear_model();
+  job.mutable_checkpoint()->set_every_seconds(10);
+  CheckpointDirector director(job, /*enabled=*/true, clock_.Now());
+  CheckpointDirector::Progress progress = Training(0);
+  progress.has_training = false;
+  clock_.Advance(std::chrono::seconds(60));
+  EXPECT_FALSE(director.Next(progress, clock_.Now()).has_value());
+  EXPECT_TRUE(director.Next(Training(5), clock_.Now()).has_value());
+}
+
 TEST_F(CheckpointDirectorTest, RestoredFinalCheckpointIsNotMadeAgain) {
   StoredRestore restore;
   restore.set_dir("/own");

@@ -31,6 +31,8 @@ class EndCheckpointAttempts {
     timeout_ = timeout;
     until_ = now + timeout;
   }
+  // No attempt could succeed during the last `time`.
+  void Postpone(MonotonicDuration time) { until_ += time; }
   // An attempt has failed and another will follow. Returns whether the error differs from that of
   // the attempt before. REQUIRES: IsRetryable(error).
   bool OnFailed(const absl::Status& error, MonotonicTime now);

@@ -175,6 +175,8 @@ void Coordinator::Tick() {
   CheckStartTimeout(now, actions);
   if (const auto order = checkpoints_.Next(CheckpointProgress(), now); order.has_value())
     CheckpointOnServers(*order, actions);
+  // No attempt can end then.
+  if (!gate_.all_saved() || !director_.HasAllPrimaries()) checkpoints_.PostponeEnd(since_last_tick);
   const CheckpointDirector::EndProgress end = checkpoints_.ContinueEnd(now);
   if (end.order.has_value()) CheckpointOnServers(*end.order, actions);
   CarryOut(end.outcome, actions);
@@ -205,7 +207,7 @@ void Coordinator::UpdatePlacement(MonotonicTime now, DeferredActions& actions) {
   if (director_.placed() && pristine() && director_.RestartEmpty(ServersHeardFrom())) {
     OnPlacementChanged(actions);
     // The new primaries do not know of ranks that were released before.
-    ReleaseOnServers(ranks_.ranks().FreeRanks(), actions);
+    ReleaseOnServers(ranks_.ranks().RanksToRelease(), actions);
   }
   if ((replan_ || now - planned_ >= kReplanInterval) && !loading()) {
     replan_ = false;

@@ -272,6 +272,9 @@ class Coordinator {
   }
   // Whether a rank has ended a step.
   bool HasTrained() const PAWL_REQUIRES(mu_);
+  // The worker's process has ended. Before the first step, data that only such workers have read is
+  // not agreed on any more.
+  void ForgetReader(const std::string& worker) PAWL_REQUIRES(mu_);
   // The servers are loading the checkpoint that the job starts from.
   bool loading() const PAWL_REQUIRES(mu_) { return checkpoints_.loading(); }
   // The partitions are placed and hold the data that the job starts from.

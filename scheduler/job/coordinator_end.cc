@@ -43,12 +43,18 @@ Ticket Coordinator::FinishWork(const FinishWorkRequest& request, Done<FinishWork
     return rpc.Answer(
         absl::FailedPreconditionError(absl::StrCat(worker->name, ": the job has not started")));
   }
-  gate_.OnChange();
   const std::vector<uint32_t> ranks(request.logical_workers().begin(),
                                     request.logical_workers().end());
+  if (ranks.empty() && ranks_.ranks().Follows(worker->name)) {
+    // It might have got a rank that it has not heard of.
+    return rpc.Answer(absl::InvalidArgumentError(
+        "logical_workers is empty; a worker that follows its assignment names the finished ranks"));
+  }
+  gate_.OnChange();
   spdlog::info("work done: {} at step {}{}", NodeText(*worker), worker->progress.steps_max(),
                ranks.empty() ? "" : absl::StrCat(", ranks ", absl::StrJoin(ranks, ", ")));
-  ranks_.ranks().Finish(worker->name, ranks);
+  // Others must not wait for ranks that take no more steps.
+  ReleaseOnServers(ranks_.ranks().Finish(worker->name, ranks), rpc.actions());
   rpc.Answer(FinishWorkResponse());
   MaybeFinish(rpc.actions());
   return 0;

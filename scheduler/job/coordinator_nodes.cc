@@ -140,7 +140,7 @@ void Coordinator::OnServerJoined(const Node& server, const RegisterRequest& requ
   OnPlacementChanged(actions);
   MaybeFail(loss, actions);
   // Its partitions may start again without the ranks that were released before.
-  if (!loss.has_value() && pristine()) ReleaseOnServers(ranks_.ranks().FreeRanks(), actions);
+  if (!loss.has_value() && pristine()) ReleaseOnServers(ranks_.ranks().RanksToRelease(), actions);
 }
 
 absl::StatusOr<HeartbeatResponse> Coordinator::Heartbeat(const HeartbeatRequest& request) {
@@ -258,6 +258,7 @@ void Coordinator::OnNodesGone(const std::vector<Node>& nodes, const std::vector<
 
 void Coordinator::OnWorkerGone(const Node& worker, const std::string& how, bool dead,
                                DeferredActions& actions) {
+  ForgetReader(worker.name);
   const std::vector<RankDirector::FreeRank> ranks =
       ranks_.OnWorkerGone(worker, how, dead, running_.Now());
   OnRanksFreed(ranks);

@@ -53,13 +53,13 @@ void Coordinator::PrepareServers(bool all_tables, DeferredActions& actions) {
   for (const TableCatalogue::Entry* entry : tables_.All()) {
     if (all_tables || !entry->ready) CreateTableOnServers(entry->spec.id(), actions);
   }
-  ReleaseOnServers(ranks_.ranks().FreeRanks(), actions);
+  ReleaseOnServers(ranks_.ranks().RanksToRelease(), actions);
 }
 
 void Coordinator::ReleaseOnServers(const std::vector<RankDirector::FreeRank>& ranks,
                                    DeferredActions& actions) {
   if (options_.job.consistency().mode() == SYNC || !servers_ready()) return;
-  for (const RankDirector::FreeRank& rank : ranks_.StillFree(ranks))
+  for (const RankDirector::FreeRank& rank : ranks_.StillToRelease(ranks))
     ReleaseOnServers(rank, actions);
 }
 
@@ -73,8 +73,7 @@ void Coordinator::ReleaseOnServers(const RankDirector::FreeRank& rank, DeferredA
       kReleaseLogicalWorkerRpc, request,
       [this, rank](const absl::Status& status, DeferredActions& actions) PAWL_REQUIRES(mu_) {
         if (status.ok()) {
-          spdlog::info("rank {} is released: others do not wait for it until it has a host",
-                       rank.rank);
+          spdlog::info("rank {} is released: others do not wait for it", rank.rank);
           return;
         }
         spdlog::warn("{}", status.ToString());

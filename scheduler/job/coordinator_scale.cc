@@ -133,6 +133,11 @@ absl::Status Coordinator::CheckDrain(const DrainRequest& request) const {
     return absl::FailedPreconditionError(
         absl::StrCat(node->name, " is the last server: no other can take its partitions"));
   }
+  if (staying.size() < options_.job.min_in_sync()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "without ", node->name, " there would be ", staying.size(), " servers, and min_in_sync is ",
+        options_.job.min_in_sync(), ": all pushes would wait; start another server first"));
+  }
   const uint32_t replicas = std::max(options_.job.replicas(), 1u);
   if (staying.size() < replicas && !request.force()) {
     return absl::FailedPreconditionError(absl::StrCat(

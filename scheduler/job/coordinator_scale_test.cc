@@ -161,6 +161,13 @@ TEST_F(ScaleTest, DrainIsRefusedIfTooFewServersRemain) {
   EXPECT_EQ(Status().scale().servers(), 1u);
 }
 
+TEST_F(ScaleTest, ForcedDrainLeavesEnoughServersForMinInSync) {
+  Run(2, 2, "min_in_sync: 2");
+  const absl::Status refused = Drain("server-0", /*force=*/true);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(refused.message().find("min_in_sync is 2"), std::string::npos) << refused;
+}
+
 TEST_F(ScaleTest, RestartedDrainingServerIsToldToLeaveAgain) {
   Run(3, 1);
   ASSERT_TRUE(Drain("server-1").ok());

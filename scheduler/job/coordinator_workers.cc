@@ -137,14 +137,9 @@ Ticket Coordinator::AgreeOnData(const AgreeOnDataRequest& request, Done<AgreeOnD
   if (rpc.refused()) return 0;
   const absl::StatusOr<Node*> found = FindWorker(request.node(), request.incarnation());
   if (!found.ok()) return rpc.Answer(found.status());
-  const auto is_present = [this](const std::string& name) {
-    const Node* const node = membership_.FindByName(name);
-    return node != nullptr && !node->gone;
-  };
   const DataFingerprint& data = request.data();
   const bool may_change = !HasTrained();
-  const bool is_new = !agreed_data_.has_value() ||
-                      (may_change && absl::c_none_of(agreed_data_->nodes(), is_present));
+  const bool is_new = !agreed_data_.has_value() || (may_change && agreed_data_->nodes().empty());
   if (is_new) {
     agreed_data_.emplace();
     *agreed_data_->mutable_fingerprint() = data;
@@ -153,10 +148,8 @@ Ticket Coordinator::AgreeOnData(const AgreeOnDataRequest& request, Done<AgreeOnD
   const bool same_train =
       agreed.train() == data.train() && agreed.train_samples() == data.train_samples();
   if (same_train && agreed.eval() == data.eval() && agreed.eval_samples() == data.eval_samples()) {
-    auto& nodes = *agreed_data_->mutable_nodes();
-    if (is_new || (may_change && !absl::c_linear_search(nodes, (*found)->name))) {
-      nodes.erase(std::remove_if(nodes.begin(), nodes.end(), std::not_fn(is_present)), nodes.end());
-      *nodes.Add() = (*found)->name;
+    if (is_new || (may_change && !absl::c_linear_search(agreed_data_->nodes(), (*found)->name))) {
+      agreed_data_->add_nodes((*found)->name);
       gate_.OnChange();
     }
     return rpc.Answer(AgreeOnDataResponse());
@@ -168,8 +161,15 @@ Ticket Coordinator::AgreeOnData(const AgreeOnDataRequest& request, Done<AgreeOnD
   };
   return rpc.Answer(absl::FailedPreconditionError(absl::StrCat(
       same_train ? "data.eval" : "data.train", ": ", NodeText(**found), " has read ", text(data),
-      ", but ", agreed_data_->nodes(0), " had read ", text(agreed),
+      ", but ", agreed_data_->nodes().empty() ? "an earlier worker" : agreed_data_->nodes(0),
+      " had read ", text(agreed),
       "; all workers of a job must read the same files, and files must not change while it runs")));
+}
+
+void Coordinator::ForgetReader(const std::string& worker) {
+  if (!agreed_data_.has_value() || HasTrained()) return;
+  auto& nodes = *agreed_data_->mutable_nodes();
+  nodes.erase(std::remove(nodes.begin(), nodes.end(), worker), nodes.end());
 }
 
 bool Coordinator::HasTrained() const {

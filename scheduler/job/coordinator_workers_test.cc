@@ -203,6 +203,43 @@ TEST_F(CoordinatorWorkersTest, RankOfADeadWorkerIsReleasedUntilTakenOver) {
   EXPECT_EQ(RanksOf(living), "0 1 2 3");
 }
 
+TEST_F(CoordinatorWorkersTest, FinishedRanksAreReleasedUnlessAllHaveFinished) {
+  BeginWithStore(absl::StrCat(kTraining, "consistency { mode: BOUNDED staleness: 2 }"), 1, 2);
+  Join(SERVER_ROLE);
+  const RegisterResponse first = JoinFollower();
+  const RegisterResponse second = JoinFollower();
+  const std::map<uint32_t, uint64_t> ranks = RanksIn(GetAssignmentWhenReady(first));
+  ASSERT_EQ(ranks.size(), 2u);
+  const std::vector<std::string> releases = {
+      absl::StrCat("s:1 ReleaseLogicalWorker 0 ", ranks.at(0)),
+      absl::StrCat("s:1 ReleaseLogicalWorker 1 ", ranks.at(1))};
+  servers_.TakeCalls();
+  ASSERT_TRUE(Finish(first).ok());
+  EXPECT_EQ(servers_.TakeCalls(), releases);
+  ASSERT_TRUE(Finish(first).ok());
+  EXPECT_TRUE(servers_.TakeCalls().empty()) << "once";
+  Restart();
+  Pass(seconds(1));
+  const std::vector<std::string> again = servers_.TakeCalls();
+  for (const std::string& release : releases)
+    EXPECT_EQ(std::count(again.begin(), again.end(), release), 1) << release;
+  ASSERT_TRUE(Finish(second).ok());
+  for (const std::string& call : servers_.TakeCalls())
+    EXPECT_FALSE(absl::StrContains(call, "ReleaseLogicalWorker")) << call;
+}
+
+TEST_F(CoordinatorWorkersTest, FollowerNamesTheRanksThatItHasFinished) {
+  Begin(kTraining, 1, 2);
+  Join(SERVER_ROLE);
+  const RegisterResponse first = JoinFollower();
+  JoinFollower();
+  const auto all = From<FinishWorkRequest>(first);
+  EXPECT_EQ(ResultOf(Call(&Coordinator::FinishWork, all)).status().code(),
+            absl::StatusCode::kInvalidArgument)
+      << "it might have got a rank that it has not heard of";
+  EXPECT_EQ(Status().state(), RUNNING);
+}
+
 TEST_F(CoordinatorWorkersTest, ElasticJoinerGetsRanksThatWereGivenUp) {
   Begin(absl::StrCat(kTraining, "elastic: true"), 1, 1);
   Join(SERVER_ROLE);
@@ -427,10 +464,14 @@ TEST_F(CoordinatorWorkersTest, WorkersMustReadTheSameData) {
   Pass(seconds(8));
   const RegisterResponse third = JoinFollower();
   EXPECT_TRUE(agree(third, 2100, 11, 9).ok()) << "nothing was trained";
-  Report(third, {{0, 1, 10}});
+  // It is restarted under its name before it is known to be dead.
+  const absl::StatusOr<RegisterResponse> restarted = ComeBack(third.node());
+  ASSERT_TRUE(restarted.ok()) << restarted.status();
+  EXPECT_TRUE(agree(*restarted, 2200, 12, 9).ok()) << "no other worker has read the other data";
+  Report(*restarted, {{0, 1, 10}});
   Kill(third.node());
   Pass(seconds(8));
-  EXPECT_FALSE(agree(JoinFollower(), 2000, 7, 9).ok());
+  EXPECT_FALSE(agree(JoinFollower(), 2100, 11, 9).ok());
 }
 
 // A rebuilt scheduler, or one of a newer version, hears of steps before it hears of the data.

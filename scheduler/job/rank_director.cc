@@ -100,17 +100,17 @@ bool RankDirector::AnyHosted() const {
   return false;
 }
 
-std::vector<RankDirector::FreeRank> RankDirector::StillFree(
+std::vector<RankDirector::FreeRank> RankDirector::StillToRelease(
     const std::vector<FreeRank>& ranks) const {
-  const std::vector<FreeRank> free = ranks_.FreeRanks();
-  std::vector<FreeRank> still_free;
+  const std::vector<FreeRank> all = ranks_.RanksToRelease();
+  std::vector<FreeRank> still;
   for (const FreeRank& rank : ranks) {
-    const bool is_free = std::any_of(free.begin(), free.end(), [&](const FreeRank& other) {
+    const bool is_in = std::any_of(all.begin(), all.end(), [&](const FreeRank& other) {
       return other.rank == rank.rank && other.incarnation == rank.incarnation;
     });
-    if (is_free) still_free.push_back(rank);
+    if (is_in) still.push_back(rank);
   }
-  return still_free;
+  return still;
 }
 
 std::optional<GetAssignmentResponse> RankDirector::AssignmentOf(

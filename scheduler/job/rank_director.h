@@ -65,8 +65,8 @@ class RankDirector {
   bool CanStart() const { return options_.serve_only || ranks_.AllHosted(); }
   // Whether any rank has a host.
   bool AnyHosted() const;
-  // The ranks among `ranks` that have had no host since.
-  std::vector<FreeRank> StillFree(const std::vector<FreeRank>& ranks) const;
+  // Those of `ranks` that are still to be released, in the same incarnation.
+  std::vector<FreeRank> StillToRelease(const std::vector<FreeRank>& ranks) const;
   // The worker's assignment; nullopt while undecided. `restored_step`: of the checkpoint that the
   // job started from.
   std::optional<GetAssignmentResponse> AssignmentOf(const std::string& worker,

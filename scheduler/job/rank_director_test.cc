@@ -57,11 +57,11 @@ TEST_F(RankDirectorTest, RanksOfADeadWorkerAreFreeUntilItReturns) {
   const std::vector<RankDirector::FreeRank> freed =
       director_.OnWorkerGone(Worker("worker-0", 5), "died", /*dead=*/true, clock_.Now());
   EXPECT_EQ(freed.size(), 2u);
-  EXPECT_EQ(director_.StillFree(freed).size(), 2u);
+  EXPECT_EQ(director_.StillToRelease(freed).size(), 2u);
   director_.OnWorkerJoined(RegisterRequest(), Worker("worker-0", 6));
   Place();
   EXPECT_EQ(director_.Hosts()[0].node, "worker-0");
-  EXPECT_TRUE(director_.StillFree(freed).empty());
+  EXPECT_TRUE(director_.StillToRelease(freed).empty());
 }
 
 TEST_F(RankDirectorTest, RankWithoutAHostFailsTheJobAfterTheTimeout) {

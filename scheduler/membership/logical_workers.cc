@@ -107,14 +107,17 @@ bool LogicalWorkers::GiveUp(const std::string& worker, const std::string& how,
   return true;
 }
 
-void LogicalWorkers::Finish(const std::string& worker, absl::Span<const uint32_t> ranks) {
+std::vector<LogicalWorkers::FreeRank> LogicalWorkers::Finish(const std::string& worker,
+                                                             absl::Span<const uint32_t> ranks) {
+  std::vector<FreeRank> finished;
   for (uint32_t i = 0; i < total(); ++i) {
     Rank& rank = ranks_[i];
     if (rank.host != worker) continue;
     if (!ranks.empty() && std::find(ranks.begin(), ranks.end(), i) == ranks.end()) continue;
-    rank.finished = true;
+    if (!std::exchange(rank.finished, true)) finished.push_back({i, rank.incarnation});
     rank.leaving = false;
   }
+  return finished;
 }
 
 bool LogicalWorkers::MarkTold(const std::string& worker) {
@@ -341,6 +344,15 @@ std::vector<LogicalWorkers::FreeRank> LogicalWorkers::FreeRanks() const {
     if (ranks_[rank].IsOrphaned()) free.push_back({rank, ranks_[rank].incarnation});
   }
   return free;
+}
+
+std::vector<LogicalWorkers::FreeRank> LogicalWorkers::RanksToRelease() const {
+  if (AllFinished()) return {};
+  std::vector<FreeRank> released = FreeRanks();
+  for (uint32_t rank = 0; rank < total(); ++rank) {
+    if (ranks_[rank].finished) released.push_back({rank, ranks_[rank].incarnation});
+  }
+  return released;
 }
 
 std::optional<std::string> LogicalWorkers::CheckReturn(MonotonicTime now,

@@ -107,7 +107,8 @@ class LogicalWorkers {
                                  const std::function<uint64_t()>& next_incarnation);
 
   // The worker has completed all steps of these of its ranks, or of all if `ranks` is empty.
-  void Finish(const std::string& worker, absl::Span<const uint32_t> ranks = {});
+  // Returns those that had not finished before.
+  std::vector<FreeRank> Finish(const std::string& worker, absl::Span<const uint32_t> ranks = {});
   bool AllFinished() const;
 
   struct Assignment {
@@ -136,6 +137,9 @@ class LogicalWorkers {
   uint32_t total() const { return options_.total; }
   // The unfinished ranks that lost their hosts.
   std::vector<FreeRank> FreeRanks() const;
+  // The ranks for which the others must not wait: the free ones, and the finished ones as long as
+  // some are left that have not finished.
+  std::vector<FreeRank> RanksToRelease() const;
 
   // Returns the error that the job fails with: no worker took over some rank within `timeout`, or
   // kMaxLossesWithoutAStep hosts in a row died without a step over more than `timeout`.

@@ -478,6 +478,11 @@ class CoordinatorFixture : public testing::Test {
     request.mutable_progress()->set_steps_max(20);
     request.mutable_progress()->set_samples(samples);
     request.mutable_progress()->set_failure(failure);
+    const GetStatusResponse all = Status();
+    for (const NodeStatus& status : all.nodes()) {
+      if (status.node() == node.node())
+        *request.mutable_logical_workers() = status.logical_workers();
+    }
     return ResultOf(Call(&Coordinator::FinishWork, request)).status();
   }
 

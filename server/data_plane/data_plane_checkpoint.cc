@@ -46,7 +46,11 @@ void DataPlane::DropCut(const std::shared_ptr<const Cut>& cut) {
 }
 
 absl::Status DataPlane::CheckIsAt(Replica& replica, uint64_t step) {
-  if (replica.partition->CutStep() == step) return absl::OkStatus();
+  // In the other modes the step is the lowest clock that still counts. Partitions may differ in it
+  // at the end, because ranks are released and return at slightly different times in each.
+  if (replica.partition->options().consistency.mode() != SYNC ||
+      replica.partition->CutStep() == step)
+    return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat("partition ", replica.index, " is at step ",
                                                     replica.partition->CutStep(),
                                                     ", but the job ended at step ", step));

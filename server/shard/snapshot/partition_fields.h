@@ -58,8 +58,9 @@ class PartitionLoader::Fields {
     PAWL_RETURN_IF_ERROR(
         SameAsJob<uint32_t>(options().logical_workers, "number of logical workers"));
     PAWL_RETURN_IF_ERROR(SameAsJob<uint32_t>(options().consistency.mode(), "consistency.mode"));
-    PAWL_RETURN_IF_ERROR(
-        SameAsJob<uint32_t>(options().consistency.staleness(), "consistency.staleness"));
+    // A restored job may have another bound: nothing in a partition depends on it.
+    uint32_t staleness = 0;
+    PAWL_RETURN_IF_ERROR(Number(staleness, "consistency.staleness"));
     PAWL_RETURN_IF_ERROR(
         SameAsJob<uint32_t>(options().consistency.backup_workers(), "consistency.backup_workers"));
     return SameAsJob<uint64_t>(options().job_seed, "seed");
