@@ -9,12 +9,16 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
+#include <future>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "gtest/gtest.h"
 #include "tests/harness/test_certificates.h"
 
@@ -65,6 +69,36 @@ std::string Ask(int port, const std::string& tls_dir,
   close(descriptor);
   return answer;
 }
+
+// Connections that begin a handshake and then send one byte after the other, until this ends.
+class DrippingConnections {
+ public:
+  DrippingConnections(int port, int count) {
+    // A handshake record of 16 KiB, and in it a ClientHello that fills it.
+    constexpr absl::string_view kBegin("\x16\x03\x01\x40\x00\x01\x00\x3f\xfc\x03\x03", 11);
+    for (int i = 0; i < count; ++i) {
+      descriptors_.push_back(ConnectTo(port));
+      EXPECT_EQ(send(descriptors_.back(), kBegin.data(), kBegin.size(), MSG_NOSIGNAL),
+                static_cast<ssize_t>(kBegin.size()));
+    }
+    thread_ = std::thread([this, ended = end_.get_future()] {
+      while (ended.wait_for(std::chrono::milliseconds(200)) == std::future_status::timeout) {
+        for (const int descriptor : descriptors_)
+          send(descriptor, "", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+      }
+    });
+  }
+  ~DrippingConnections() {
+    end_.set_value();
+    thread_.join();
+    for (const int descriptor : descriptors_) close(descriptor);
+  }
+
+ private:
+  std::vector<int> descriptors_;
+  std::promise<void> end_;
+  std::thread thread_;
+};
 
 class MetricsEndpointTest : public ::testing::Test {
  protected:
@@ -144,6 +178,21 @@ TEST_F(MetricsEndpointTest, SilentConnectionsDoNotBlockScrapes) {
   for (int i = 0; i < 2 * kMetricsThreads; ++i) silent.push_back(ConnectTo(endpoint_->port()));
   EXPECT_NE(Ask(endpoint_->port(), tls_dir("reader")).find("pawl_answer 42"), std::string::npos);
   for (const int descriptor : silent) close(descriptor);
+}
+
+TEST_F(MetricsEndpointTest, DrippingHandshakesDoNotBlockScrapes) {
+  const DrippingConnections dripping(endpoint_->port(), 2 * kMetricsThreads);
+  EXPECT_NE(Ask(endpoint_->port(), tls_dir("reader")).find("pawl_answer 42"), std::string::npos);
+}
+
+TEST_F(MetricsEndpointTest, DrippingHandshakesDoNotDelayTheEnd) {
+  auto dripping = std::make_unique<DrippingConnections>(endpoint_->port(), kMetricsThreads - 1);
+  // An answer to a later connection shows that those are being served.
+  ASSERT_NE(Ask(endpoint_->port(), tls_dir("reader")).find("pawl_answer 42"), std::string::npos);
+  std::future<void> ended = std::async(std::launch::async, [this] { endpoint_ = nullptr; });
+  EXPECT_EQ(ended.wait_for(std::chrono::seconds(kTimeoutSeconds)), std::future_status::ready);
+  // Otherwise the destructor of the future waits for ever where the endpoint does.
+  dripping = nullptr;
 }
 
 }  // namespace

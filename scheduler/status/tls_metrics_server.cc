@@ -3,10 +3,12 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <openssl/bio.h>
+#include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <openssl/x509_vfy.h>
 #include <openssl/x509v3.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -35,6 +37,8 @@ constexpr size_t kMaxRequestBytes = 8192;
 constexpr std::chrono::seconds kFilesAge{2};
 // The time of a connection, from its begin to its end.
 constexpr std::chrono::seconds kMaxConnectionTime{5};
+// The part of that time in which the peer must prove who it is. Strangers get no more of a thread.
+constexpr std::chrono::seconds kMaxHandshakeTime{2};
 
 constexpr absl::string_view kNotFound =
     "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
@@ -109,16 +113,22 @@ bool IsOfJob(SSL* connection, const Identity& own) {
   return peer.ok() && peer->IsSameJobAs(own);
 }
 
-// Limits the next operations on the socket. False: the time is up.
-bool SetTimeLeft(int connection, MonotonicTime deadline) {
-  const auto left =
-      std::chrono::duration_cast<std::chrono::microseconds>(deadline - Clock::Real().Now());
-  if (left.count() <= 0) return false;
-  const timeval limit = {static_cast<time_t>(left.count() / 1000000),
-                         static_cast<suseconds_t>(left.count() % 1000000)};
-  setsockopt(connection, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-  setsockopt(connection, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
-  return true;
+// Repeats an operation of OpenSSL on a socket that does not block until it succeeds, fails or the
+// time is up. Returns its result; 0 or less: it has not succeeded.
+int Complete(SSL* connection, MonotonicTime deadline, const std::function<int()>& operation) {
+  while (true) {
+    const MonotonicDuration left = deadline - Clock::Real().Now();
+    if (left <= MonotonicDuration::zero()) return 0;
+    // SSL_get_error looks at the errors of the thread.
+    ERR_clear_error();
+    const int result = operation();
+    if (result > 0) return result;
+    const int why = SSL_get_error(connection, result);
+    if (why != SSL_ERROR_WANT_READ && why != SSL_ERROR_WANT_WRITE) return result;
+    pollfd socket = {SSL_get_fd(connection),
+                     static_cast<int16_t>(why == SSL_ERROR_WANT_READ ? POLLIN : POLLOUT), 0};
+    poll(&socket, 1, static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(left).count()));
+  }
 }
 
 absl::Status CannotListen(const std::string& address, const char* why) {
@@ -144,7 +154,11 @@ absl::StatusOr<std::unique_ptr<TlsMetricsServer>> TlsMetricsServer::Listen(
 }
 
 TlsMetricsServer::~TlsMetricsServer() {
-  stopping_ = true;
+  {
+    MutexLock lock(mu_);
+    stopping_ = true;
+    for (const int connection : connections_) shutdown(connection, SHUT_RDWR);
+  }
   // Wakes the threads that accept.
   if (listener_ >= 0) shutdown(listener_, SHUT_RDWR);
   for (std::thread& thread : threads_) thread.join();
@@ -210,10 +224,10 @@ void TlsMetricsServer::Run() {
   sigaddset(&broken_pipe, SIGPIPE);
   pthread_sigmask(SIG_BLOCK, &broken_pipe, nullptr);
   while (!stopping_) {
-    const int connection = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
+    const int connection = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (connection >= 0) {
-      Serve(connection);
-      close(connection);
+      if (AddConnection(connection)) Serve(connection);
+      CloseConnection(connection);
     } else if (!stopping_ && errno != EINTR && errno != ECONNABORTED) {
       // Out of file descriptors.
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
@@ -221,19 +235,37 @@ void TlsMetricsServer::Run() {
   }
 }
 
+bool TlsMetricsServer::AddConnection(int connection) {
+  MutexLock lock(mu_);
+  if (stopping_) return false;
+  connections_.insert(connection);
+  return true;
+}
+
+void TlsMetricsServer::CloseConnection(int connection) {
+  // Under the lock, so that the destructor shuts down no other file with this descriptor.
+  MutexLock lock(mu_);
+  connections_.erase(connection);
+  close(connection);
+}
+
 void TlsMetricsServer::Serve(int connection) {
-  const MonotonicTime deadline = Clock::Real().Now() + kMaxConnectionTime;
+  const MonotonicTime begin = Clock::Real().Now();
+  const MonotonicTime deadline = begin + kMaxConnectionTime;
   const absl::StatusOr<std::shared_ptr<const Files>> files = CurrentFiles();
-  if (!files.ok() || !SetTimeLeft(connection, Clock::Real().Now() + kMetricsRequestTimeout)) return;
+  if (!files.ok()) return;
   const Connection ssl(SSL_new((*files)->context.get()));
-  if (ssl == nullptr || SSL_set_fd(ssl.get(), connection) != 1 || SSL_accept(ssl.get()) != 1)
+  if (ssl == nullptr || SSL_set_fd(ssl.get(), connection) != 1) return;
+  if (Complete(ssl.get(), begin + kMaxHandshakeTime, [&] { return SSL_accept(ssl.get()); }) <= 0)
     return;
   if (!IsOfJob(ssl.get(), (*files)->identity)) return;
   std::string request;
   std::array<char, 1024> part;
   while (!absl::StrContains(request, "\r\n\r\n")) {
-    if (request.size() > kMaxRequestBytes || !SetTimeLeft(connection, deadline)) return;
-    const int count = SSL_read(ssl.get(), part.data(), static_cast<int>(part.size()));
+    if (request.size() > kMaxRequestBytes) return;
+    const int count = Complete(ssl.get(), deadline, [&] {
+      return SSL_read(ssl.get(), part.data(), static_cast<int>(part.size()));
+    });
     if (count <= 0) return;
     request.append(part.data(), static_cast<size_t>(count));
   }
@@ -245,9 +277,10 @@ void TlsMetricsServer::Serve(int connection) {
         "Connection: close\r\nContent-Length: ",
         text.size(), "\r\n\r\n", text);
   }
-  if (!SetTimeLeft(connection, deadline)) return;
-  if (SSL_write(ssl.get(), answer.data(), static_cast<int>(answer.size())) > 0)
-    SSL_shutdown(ssl.get());
+  const int written = Complete(ssl.get(), deadline, [&] {
+    return SSL_write(ssl.get(), answer.data(), static_cast<int>(answer.size()));
+  });
+  if (written > 0) SSL_shutdown(ssl.get());
 }
 
 }  // namespace pawl

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -20,12 +21,13 @@ namespace pawl {
 
 // Threads that answer, with TLS or without, one connection each; more connections wait.
 inline constexpr int kMetricsThreads = 8;
-// How long a connection may hold a thread without sending its request.
+// How long a connection without TLS may hold a thread without sending its request.
 inline constexpr std::chrono::milliseconds kMetricsRequestTimeout{1000};
 
 // Answers GET /metrics to clients with a certificate of the same job. Uses the files in --tls_dir
 // as they are now, so that no restart is needed when they are replaced, and its lists of revoked
-// certificates. Each thread serves one connection at a time; more connections wait.
+// certificates. Each thread serves one connection at a time; more connections wait. A connection
+// has a deadline, whatever its peer sends.
 class TlsMetricsServer {
  public:
   // Returns the metrics in Prometheus' text format. Thread-safe.
@@ -36,6 +38,7 @@ class TlsMetricsServer {
   static absl::StatusOr<std::unique_ptr<TlsMetricsServer>> Listen(const std::string& address,
                                                                   const std::string& tls_dir,
                                                                   Text text);
+  // Ends the connections that are open.
   ~TlsMetricsServer();
   TlsMetricsServer(const TlsMetricsServer&) = delete;
   TlsMetricsServer& operator=(const TlsMetricsServer&) = delete;
@@ -52,6 +55,9 @@ class TlsMetricsServer {
   // For a new connection.
   absl::StatusOr<std::shared_ptr<const Files>> CurrentFiles();
   void Run();
+  // False: the server ends, and serves no more connections.
+  bool AddConnection(int connection);
+  void CloseConnection(int connection);
   void Serve(int connection);
 
   const std::string tls_dir_;
@@ -62,6 +68,8 @@ class TlsMetricsServer {
   Mutex mu_;
   std::shared_ptr<const Files> files_ PAWL_GUARDED_BY(mu_);
   MonotonicTime read_at_ PAWL_GUARDED_BY(mu_);
+  // The descriptors of the connections that are served.
+  std::set<int> connections_ PAWL_GUARDED_BY(mu_);
   std::vector<std::thread> threads_;
 };
 
