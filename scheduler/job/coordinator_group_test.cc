@@ -110,8 +110,11 @@ TEST_F(CoordinatorGroupTest, ReturningWorkerJoinsTheNextGroup) {
   RegisterRequest again = Return(second_.node(), ++nonce_);
   again.set_follows_assignment(true);
   Exchange(second_, generation, "two");
+  Kill(second_.node());
+  EXPECT_TRUE(absl::IsUnavailable(Register(again).status())) << "its former process may live";
+  Pass(options_.lease / 2);
   second_ = JoinBy(again);
-  EXPECT_TRUE(StatusIn(watched).ok()) << "no lease is waited for";
+  EXPECT_TRUE(StatusIn(watched).ok()) << "its death is not waited for";
   EXPECT_GT(FormAgain(), generation);
 }
 

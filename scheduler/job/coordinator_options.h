@@ -47,8 +47,8 @@ inline constexpr std::chrono::seconds kFiguresSaveInterval{10};
 inline constexpr std::chrono::seconds kPruneInterval{10};
 // How often the placement is reconsidered without an event: partitions may have become hot.
 inline constexpr std::chrono::seconds kReplanInterval{1};
-// The next incarnation of a server may replace it after this many heartbeat intervals of silence:
-// two missed heartbeats, and a tolerance for the third.
+// The next incarnation of a server or worker may replace it after this many heartbeat intervals of
+// silence: two missed heartbeats, and a tolerance for the third.
 inline constexpr double kMaxMissedHeartbeats = 2.5;
 // Shorter pauses of this process are not counted: the owner's thread may be late.
 inline constexpr std::chrono::milliseconds kMinPause{200};

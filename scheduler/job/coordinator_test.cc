@@ -1,6 +1,7 @@
 #include "scheduler/job/coordinator.h"
 
 #include <algorithm>
+#include <limits>
 #include <string>
 #include <thread>
 #include <vector>
@@ -194,6 +195,31 @@ TEST_F(CoordinatorTest, SlowTableKeepsItsIdAndItsCallers) {
   EXPECT_EQ((**patient)->table().id(), 1u);
   EXPECT_EQ((**CreateTable("t"))->table().id(), 1u);
   EXPECT_EQ(Tables(), 1);
+}
+
+TEST_F(CoordinatorTest, LivingWorkerLosesItsNameToNoOtherProcess) {
+  Begin(kTraining, 1, 1);
+  Join(SERVER_ROLE);
+  const RegisterResponse worker = Join(WORKER_ROLE);
+  Pass(seconds(1));
+  RegisterRequest thief = Return(worker.node(), 666);
+  thief.set_registration(1);
+  thief.set_start_count(std::numeric_limits<uint32_t>::max());
+  EXPECT_TRUE(absl::IsInvalidArgument(Register(thief).status()));
+  thief.set_start_count(1);
+  const absl::Status refused = Register(thief).status();
+  EXPECT_TRUE(absl::IsUnavailable(refused)) << refused;
+  EXPECT_TRUE(Beat(worker).ok());
+  Pass(seconds(10));
+  EXPECT_FALSE(Register(thief).ok());
+  EXPECT_TRUE(Beat(worker).ok());
+  // The worker itself is restarted: its next process waits for less than the lease.
+  Kill(worker.node());
+  const auto killed = clock_.Now();
+  const absl::StatusOr<RegisterResponse> restarted = ComeBack(worker.node());
+  ASSERT_TRUE(restarted.ok()) << restarted.status();
+  EXPECT_EQ(restarted->node(), worker.node());
+  EXPECT_LT(clock_.Now() - killed, options_.lease);
 }
 
 TEST_F(CoordinatorTest, BarrierAnswersAllPartiesWhenTheLastArrives) {

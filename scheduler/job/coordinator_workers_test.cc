@@ -170,6 +170,8 @@ TEST_F(CoordinatorWorkersTest, RestartedWorkerPrecedesStandbys) {
   // It registers again before its death is known.
   RegisterRequest again = Return(second.node(), ++nonce_);
   again.set_follows_assignment(true);
+  Kill(second.node());
+  Pass(options_.lease / 2);
   const RegisterResponse returned = JoinBy(again);
   EXPECT_EQ(RanksOf(returned), "2 3");
   // After a detected death the standby gets the ranks.

@@ -38,11 +38,16 @@ std::optional<uint32_t> NumberInName(const std::string& name, Role role, uint32_
   return number;
 }
 
-// OK unless the request is older than the node's last registration.
+// OK unless the request is older than the node's last registration, or impossibly newer.
 absl::Status CheckOrder(const RegisterRequest& request, const Node& node) {
   if (request.process_nonce() == node.process_nonce &&
       (node.role != request.role() || node.address != request.address())) {
     return absl::InvalidArgumentError(absl::StrCat("process_nonce belongs to ", NodeText(node)));
+  }
+  if (request.start_count() > uint64_t{node.start_count} + kMaxStartCountStep) {
+    return absl::InvalidArgumentError(absl::StrCat("start_count is ", request.start_count(),
+                                                   ", and ", node.name, " has registered with ",
+                                                   node.start_count));
   }
   const auto sent = std::pair(request.start_count(), request.registration());
   const auto known = std::pair(node.start_count, node.registration);
@@ -73,30 +78,28 @@ bool IsRepeated(const RegisterRequest& request, const Node& node) {
          request.registration() == node.registration;
 }
 
-absl::Status Membership::CheckReplaceable(uint64_t claimant, Node& server,
-                                          MonotonicTime now) const {
-  if (claimant != server.claimant) {
-    server.claimant = claimant;
-    server.claimant_since = now;
-    server.claimant_is_refused = false;
+absl::Status Membership::CheckReplaceable(uint64_t claimant, Node& node, MonotonicTime now) const {
+  if (claimant != node.claimant) {
+    node.claimant = claimant;
+    node.claimant_since = now;
+    node.claimant_is_refused = false;
   }
-  if (server.claimant_is_refused) {
-    absl::Status status = absl::AlreadyExistsError(absl::StrCat(
-        NodeText(server), ", incarnation ", server.incarnation,
-        ", is alive and sends heartbeats: this process has a copy of ", server.name,
-        "'s data directory. Start it with an empty --data_dir to add a server, or end ",
-        server.name, " first"));
+  if (node.claimant_is_refused) {
+    absl::Status status = absl::AlreadyExistsError(
+        absl::StrCat(NodeText(node), ", incarnation ", node.incarnation,
+                     ", is alive and sends heartbeats: this process has a copy of ", node.name,
+                     "'s data directory. Start it with an empty --data_dir to add a ",
+                     RoleWord(node.role), ", or end ", node.name, " first"));
     status.SetPayload(kPushbackPayloadUrl, absl::Cord(kNeverAgain));
     return status;
   }
-  // A server that this scheduler has never heard may not have found the scheduler yet.
-  const MonotonicTime heard = server.has_sent_heartbeat
-                                  ? server.last_heard
-                                  : std::min(server.last_heard, server.claimant_since);
+  // A node that this scheduler has never heard may not have found the scheduler yet.
+  const MonotonicTime heard =
+      node.has_sent_heartbeat ? node.last_heard : std::min(node.last_heard, node.claimant_since);
   const MonotonicDuration left = heard + options_.silence - now;
   if (left <= MonotonicDuration::zero()) return absl::OkStatus();
   absl::Status status = absl::UnavailableError(
-      absl::StrCat(NodeText(server), ", incarnation ", server.incarnation,
+      absl::StrCat(NodeText(node), ", incarnation ", node.incarnation,
                    ", may still be alive: it is replaced once it has ", "sent no heartbeat for ",
                    Seconds(options_.silence), " s"));
   const int64_t milliseconds =
@@ -176,8 +179,7 @@ absl::StatusOr<Membership::Registration> Membership::Register(const RegisterRequ
       node.last_heard = now;
       return Registration{&node, false};
     }
-    if (request.role() == SERVER_ROLE && !before->gone &&
-        request.process_nonce() != before->process_nonce) {
+    if (!before->gone && request.process_nonce() != before->process_nonce) {
       PAWL_RETURN_IF_ERROR(
           CheckReplaceable(request.process_nonce(), nodes_.at(by_name_.at(before->name)), now));
     }

@@ -28,6 +28,9 @@ inline constexpr uint32_t kMaxWorkers = 16384;
 inline constexpr size_t kMaxGoneNodes = 2048;
 // A worker's progress report, for all its ranks together, without its metrics.
 inline constexpr size_t kMaxProgressBytes = size_t{64} << 10;
+// How far a registration's start_count may be above the known one. No process starts so often
+// unheard; a larger jump would leave the node's own processes no higher count.
+inline constexpr uint32_t kMaxStartCountStep = 1u << 20;
 // A failure may quote a worker or server. Every heartbeat response carries it.
 inline constexpr size_t kMaxFailureBytes = 1024;
 
@@ -75,8 +78,9 @@ struct Node {
   WorkerProgress progress;
   // The progress of its earlier incarnations.
   WorkerProgress earlier;
-  // SERVER_ROLE: the nonce of the process that claims to be the next incarnation, or 0; the time of
-  // its first claim; and whether this incarnation has proved since then that it is alive.
+  // SERVER_ROLE, WORKER_ROLE: the nonce of the process that claims to be the next incarnation, or
+  // 0; the time of its first claim; and whether this incarnation has proved since then that it is
+  // alive.
   uint64_t claimant = 0;
   MonotonicTime claimant_since;
   bool claimant_is_refused = false;
@@ -95,7 +99,8 @@ bool IsRepeated(const RegisterRequest& request, const Node& node);
 //     a higher incarnation.
 //  2. An incarnation that has ended never resumes. A server or worker that registers under its
 //     former name, or from its former process, starts another incarnation of that node and ends the
-//     previous one.
+//     previous one. Another process can end only an incarnation that is silent, because a name is
+//     no secret.
 //  3. Among the numbered registrations of a node the one with the highest number counts, in
 //     whatever order they arrive.
 class Membership {
@@ -103,8 +108,8 @@ class Membership {
   struct Options {
     uint64_t job_id = 0;
     MonotonicDuration lease = std::chrono::seconds(1);
-    // A server that sends no heartbeat for this long may be replaced by its next incarnation. A few
-    // heartbeat intervals.
+    // A server or worker that sends no heartbeat for this long may be replaced by its next
+    // incarnation. A few heartbeat intervals.
     MonotonicDuration silence = std::chrono::milliseconds(500);
     uint32_t max_servers = kMaxServers;
     uint32_t max_workers = kMaxWorkers;
@@ -124,7 +129,7 @@ class Membership {
   };
   // Registers a node. A repeated registration renews the lease as a heartbeat does. Errors:
   // INVALID_ARGUMENT: an impossible request.
-  // ALREADY_EXISTS: another server's address, or a copy of a living server.
+  // ALREADY_EXISTS: another server's address, or a copy of a living server or worker.
   // UNAVAILABLE: the previous incarnation may still live; or the server is refused
   //   (RefuseStaleServers) and repeats its registration: it may register when its lease expires.
   // RESOURCE_EXHAUSTED: beyond the limits.
@@ -181,8 +186,8 @@ class Membership {
   void Restore(const StoredMembership& stored, MonotonicTime now, MonotonicDuration longest_lease);
 
  private:
-  // OK if the process can replace the server, which has not been declared dead.
-  absl::Status CheckReplaceable(uint64_t claimant, Node& server, MonotonicTime now) const;
+  // OK if the process can replace the node, which has not been declared dead.
+  absl::Status CheckReplaceable(uint64_t claimant, Node& node, MonotonicTime now) const;
   absl::Status CheckRoom(Role role) const;
   // The number for a new node. A server or client that asks for an unused number by its name gets
   // it.

@@ -354,6 +354,62 @@ TEST_F(NewcomerTest, UnheardServerGetsTimeAfterASchedulerRestart) {
   EXPECT_TRUE(next.Register(Returning(Server(2), 2), clock_.Now()).ok());
 }
 
+TEST_F(MembershipTest, WorkerThatSendsHeartbeatsIsNotReplaced) {
+  Membership::Options options = Options();
+  options.silence = milliseconds(500);
+  Membership membership(options);
+  const Node victim = *membership.Register(Other(WORKER_ROLE, 1), clock_.Now())->node;
+  uint64_t challenge = 0;
+  const auto beat = [&] {
+    clock_.Advance(milliseconds(200));
+    HeartbeatRequest request;
+    request.set_node(victim.name);
+    request.set_incarnation(victim.incarnation);
+    request.set_challenge(challenge);
+    const auto node = membership.Heartbeat(request, 0, clock_.Now());
+    if (node.ok()) challenge = (*node)->claimant;
+    return node.status();
+  };
+  const auto take = [&](uint64_t nonce, uint32_t start_count) {
+    RegisterRequest request = Other(WORKER_ROLE, nonce);
+    request.set_node(victim.name);
+    request.set_start_count(start_count);
+    request.set_registration(1);
+    return membership.Register(request, clock_.Now()).status();
+  };
+  ASSERT_TRUE(beat().ok());
+  const absl::Status held = take(2, 1);
+  EXPECT_TRUE(absl::IsUnavailable(held)) << held;
+  EXPECT_TRUE(held.GetPayload(kPushbackPayloadUrl).has_value()) << "it tries again";
+  EXPECT_TRUE(absl::IsUnavailable(take(3, 0)));
+  EXPECT_TRUE(beat().ok());
+  EXPECT_TRUE(beat().ok());
+  const absl::Status refused = take(3, 0);
+  EXPECT_TRUE(absl::IsAlreadyExists(refused)) << refused;
+  EXPECT_TRUE(absl::StrContains(refused.message(), "to add a worker")) << refused;
+  clock_.Advance(milliseconds(501));
+  EXPECT_TRUE(take(4, 1).ok());
+  EXPECT_TRUE(absl::IsAborted(beat()));
+}
+
+TEST_F(MembershipTest, ImpossibleStartCountLocksNoNodeOut) {
+  for (const RegisterRequest& first : {Server(1), Other(WORKER_ROLE, 2)}) {
+    const Node node = *Join(first);
+    clock_.Advance(milliseconds(1001));
+    ASSERT_EQ(membership_.ExpireLeases(clock_.Now()).size(), 1u);
+    RegisterRequest next = first;
+    next.set_node(node.name);
+    next.set_process_nonce(10 + first.process_nonce());
+    next.set_start_count(std::numeric_limits<uint32_t>::max());
+    EXPECT_EQ(Join(next).status().code(), absl::StatusCode::kInvalidArgument);
+    next.set_start_count(kMaxStartCountStep + 1);
+    EXPECT_EQ(Join(next).status().code(), absl::StatusCode::kInvalidArgument);
+    next.set_start_count(1);
+    EXPECT_TRUE(Join(next).ok());
+    ASSERT_TRUE(membership_.Leave(node.name, Join(next)->incarnation).ok());
+  }
+}
+
 TEST_F(MembershipTest, RestartedServerMayReuseItsAddress) {
   ASSERT_TRUE(Join(Server(1)).ok());
   RegisterRequest request = Server(2);
