@@ -93,27 +93,32 @@ Ticket Coordinator::ListTables(const ListTablesRequest& request, Done<ListTables
 Ticket Coordinator::Barrier(const BarrierRequest& request, Done<BarrierResponse> done) {
   Rpc<BarrierResponse> rpc(*this, std::move(done));
   if (rpc.refused()) return 0;
-  absl::Status status = CheckCanWait();
-  if (status.ok()) status = membership_.Find(request.node(), request.incarnation()).status();
-  // A late repeat must not count for a rank that another worker hosts by now.
-  const bool is_of_ranks =
-      request.parties() == ranks_.ranks().total() && request.party() < request.parties();
-  if (status.ok() && is_of_ranks && ranks_.ranks().Follows(request.node()) &&
-      ranks_.ranks().HostOf(request.party()) != request.node()) {
-    status = absl::FailedPreconditionError(
-        absl::StrCat("rank ", request.party(), " is not hosted by ", request.node()));
+  if (const absl::Status status = CheckCanWait(); !status.ok()) return rpc.Answer(status);
+  const absl::StatusOr<Node*> node = membership_.Find(request.node(), request.incarnation());
+  if (!node.ok()) return rpc.Answer(node.status());
+  // Clients meet apart from the ranks, also if they are as many.
+  const bool is_of_ranks = (*node)->role == WORKER_ROLE &&
+                           request.parties() == ranks_.ranks().total() &&
+                           request.party() < request.parties();
+  if (is_of_ranks) {
+    // A late repeat must not count for a rank that another worker hosts by now.
+    const std::string& host = ranks_.ranks().HostOf(request.party());
+    if (host != request.node() && (!host.empty() || ranks_.ranks().Follows(request.node()))) {
+      return rpc.Answer(absl::FailedPreconditionError(
+          absl::StrCat("rank ", request.party(), " is not hosted by ", request.node())));
+    }
   }
-  if (!status.ok()) return rpc.Answer(status);
+  const Barriers::Kind kind = is_of_ranks ? Barriers::Kind::kRanks : Barriers::Kind::kOthers;
   const absl::StatusOr<Barriers::Outcome> outcome =
-      barriers_.Arrive(request.name(), request.parties(), request.party(), request.node());
+      barriers_.Arrive(request.name(), request.parties(), request.party(), request.node(), kind);
   if (!outcome.ok()) return rpc.Answer(outcome.status());
-  const Ticket ticket =
-      rpc.Suspend(pending_.barriers,
-                  PendingRpcs::BarrierParty{request.name(), request.party(), request.node()});
+  const std::string key = Barriers::Key(kind, request.name());
+  const Ticket ticket = rpc.Suspend(
+      pending_.barriers, PendingRpcs::BarrierParty{key, request.party(), request.node()});
   if (*outcome == Barriers::Outcome::kComplete) {
     gate_.OnChange();
     pending_.barriers.AnswerIf(
-        [&](const PendingRpcs::BarrierParty& party) { return party.barrier == request.name(); },
+        [&](const PendingRpcs::BarrierParty& party) { return party.barrier == key; },
         BarrierResponse(), rpc.actions());
   }
   return ticket;

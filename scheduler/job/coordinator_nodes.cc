@@ -235,7 +235,7 @@ void Coordinator::OnNodesGone(const std::vector<Node>& nodes, const std::vector<
     for (const Barriers::Failure& failure : barriers_.FailNode(node.name, how[i])) {
       spdlog::warn("{}", failure.status.ToString());
       pending_.barriers.AnswerIf(
-          [&](const PendingRpcs::BarrierParty& party) { return party.barrier == failure.name; },
+          [&](const PendingRpcs::BarrierParty& party) { return party.barrier == failure.key; },
           failure.status, actions);
     }
     if (node.role == WORKER_ROLE) OnWorkerGone(node, how[i], dead, actions);

@@ -234,6 +234,29 @@ TEST_F(CoordinatorTest, BarrierAnswersAllPartiesWhenTheLastArrives) {
   EXPECT_TRUE((*Barrier(first, 2, 0))->ok());
 }
 
+TEST_F(CoordinatorTest, ClientsDoNotDisturbABarrierOfTheRanks) {
+  Begin(kTraining, 1, 2);
+  Join(SERVER_ROLE);
+  const RegisterResponse first = Join(WORKER_ROLE, {0, 1});
+  const RegisterResponse second = Join(WORKER_ROLE, {2, 3});
+  const RegisterResponse client = Join(CLIENT_ROLE);
+  const auto of_client = Barrier(client, 4, 0);
+  EXPECT_EQ((*Barrier(first, 4, 2))->status().code(), absl::StatusCode::kFailedPrecondition);
+  const auto waiting = Barrier(first, 4, 0);
+  Barrier(first, 4, 1);
+  Barrier(second, 4, 2);
+  EXPECT_FALSE(waiting->has_value());
+  const auto last = Barrier(second, 4, 3);
+  ASSERT_TRUE(last->has_value());
+  EXPECT_TRUE((*last)->ok()) << (*last)->status();
+  ASSERT_TRUE(waiting->has_value());
+  EXPECT_TRUE((*waiting)->ok()) << (*waiting)->status();
+  EXPECT_FALSE(of_client->has_value()) << "clients meet apart";
+  for (uint32_t party = 1; party < 4; ++party) Barrier(client, 4, party);
+  ASSERT_TRUE(of_client->has_value());
+  EXPECT_TRUE((*of_client)->ok()) << (*of_client)->status();
+}
+
 TEST_F(CoordinatorTest, PartyWhoseDeadlinePassesFailsTheBarrierForAll) {
   Begin(kTraining, 1, 2);
   const RegisterResponse first = Join(WORKER_ROLE);

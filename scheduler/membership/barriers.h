@@ -2,6 +2,7 @@
 #ifndef PAWL_SCHEDULER_MEMBERSHIP_BARRIERS_H_
 #define PAWL_SCHEDULER_MEMBERSHIP_BARRIERS_H_
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -16,37 +17,47 @@
 
 namespace pawl {
 
-// The limit on open barriers.
+// The limit on open barriers of one kind, and on those of kind kOthers at which one node waits.
 inline constexpr size_t kMaxOpenBarriers = 256;
-// Closed barriers that are remembered for parties whose answer was lost. The oldest are forgotten.
+inline constexpr size_t kMaxOpenBarriersOfNode = 32;
+// Closed barriers of one kind that are remembered for parties whose answer was lost. The oldest are
+// forgotten.
 inline constexpr size_t kMaxClosedBarriers = 4096;
 inline constexpr size_t kMaxBarrierNameBytes = 128;
 // The maximum number of ranks of a job.
 inline constexpr uint32_t kMaxBarrierParties = 16384;
 
 // Counts parties, not messages: a party that arrives repeatedly counts once, and a failure names
-// the party that died. Not thread-safe.
+// the party that died. The ranks' barriers share neither names nor limits with the others: a client
+// that chose the name of the next one first, or opened barriers without end, would stop the
+// training. Not thread-safe.
 class Barriers {
  public:
   enum class Outcome { kWaiting, kComplete };
+  // kRanks: the parties are the hosts of all ranks.
+  enum class Kind { kRanks, kOthers };
+
+  // Identifies a barrier.
+  static std::string Key(Kind kind, const std::string& name);
 
   // `node` arrives as `party`. kComplete: all parties have arrived, and the caller answers all
-  // waiting calls. INVALID_ARGUMENT for impossible numbers or numbers that differ from the other
-  // parties', RESOURCE_EXHAUSTED beyond the limit, ABORTED if the barrier has failed.
+  // waiting calls. INVALID_ARGUMENT for an impossible name, impossible numbers or numbers that
+  // differ from the other parties', RESOURCE_EXHAUSTED beyond the limits, ABORTED if the barrier
+  // has failed.
   absl::StatusOr<Outcome> Arrive(const std::string& name, uint32_t parties, uint32_t party,
-                                 const std::string& node);
+                                 const std::string& node, Kind kind = Kind::kRanks);
 
   // The node gives up as this party: the barrier fails for all parties. Returns the failure, or OK
   // if the barrier was closed or this node has not arrived as the party.
-  absl::Status FailParty(const std::string& name, uint32_t party, const std::string& node,
+  absl::Status FailParty(const std::string& key, uint32_t party, const std::string& node,
                          absl::string_view reason);
 
-  // The node no longer is this party: revokes its arrival at open barriers, so that another node
-  // can arrive.
+  // The node no longer is this party of the ranks' barriers: revokes its arrival at open ones, so
+  // that another node can arrive.
   void Withdraw(const std::string& node, uint32_t party);
 
   struct Failure {
-    std::string name;
+    std::string key;
     absl::Status status;
   };
   // The node is gone: fails every open barrier at which it has arrived.
@@ -68,11 +79,20 @@ class Barriers {
     absl::Status result;
   };
 
-  void Close(const std::string& name, Barrier& barrier, const absl::Status& result);
+  // The barriers of one kind.
+  struct Bounds {
+    size_t open = 0;
+    // The keys, the oldest first.
+    std::deque<std::string> closed;
+  };
+
+  Bounds& BoundsOf(Kind kind) { return bounds_[static_cast<size_t>(kind)]; }
+  absl::Status CheckCanOpen(const std::string& name, const std::string& node, Kind kind);
+  void Close(const std::string& key, Barrier& barrier, const absl::Status& result);
 
   absl::flat_hash_map<std::string, Barrier> barriers_;
-  std::deque<std::string> closed_;
-  size_t open_ = 0;
+  // By Kind.
+  std::array<Bounds, 2> bounds_;
 };
 
 }  // namespace pawl
