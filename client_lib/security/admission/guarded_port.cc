@@ -48,6 +48,9 @@ constexpr std::chrono::milliseconds kListenerPause{50};
 // How often ended connections are looked for at a limit, and otherwise.
 constexpr std::chrono::milliseconds kSweepInterval{100};
 constexpr std::chrono::milliseconds kIdleSweepInterval{1000};
+// Threads for synchronous services. The only one is gRPC's reflection, where each open stream holds
+// a thread; beyond the limit gRPC refuses streams. Pawl's services run on gRPC's own threads.
+constexpr int kMaxSynchronousThreads = 16;
 
 // How a TLS connection begins (RFC 8446, sections 4 and 5.1): a handshake record, its version, its
 // length, and a ClientHello.
@@ -199,9 +202,10 @@ absl::Status GuardedPort::Listen(grpc::ServerBuilder& builder, const std::string
     if (epoll_ctl(epoll_, EPOLL_CTL_ADD, descriptor, &event) != 0)
       return CannotListen(address, "epoll", errno);
   }
-  grpc::ResourceQuota memory("port");
-  memory.Resize(security_.max_memory_bytes);
-  builder.SetResourceQuota(memory);
+  grpc::ResourceQuota resources("port");
+  resources.Resize(security_.max_memory_bytes);
+  resources.SetMaxThreads(kMaxSynchronousThreads);
+  builder.SetResourceQuota(resources);
   const auto accept_with = [&](const std::shared_ptr<grpc::ServerCredentials>& credentials) {
     acceptors_.push_back(builder.experimental().AddExternalConnectionAcceptor(
         grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, credentials));

@@ -8,8 +8,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <ctime>
+#include <filesystem>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,7 +25,10 @@
 #include "client_lib/rpc/grpc/grpc_settings.h"
 #include "client_lib/rpc/transport.h"
 #include "client_lib/security/admission/admitted_call.h"
+#include "grpcpp/ext/proto_server_reflection_plugin.h"
+#include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/grpcpp.h"
+#include "grpcpp/support/byte_buffer.h"
 #include "gtest/gtest.h"
 #include "proto/scheduler.grpc.pb.h"
 
@@ -168,6 +174,66 @@ class NoDescriptors {
   std::vector<int> taken_;
 };
 
+// Streams of the services that gRPC adds to a server, on one connection.
+class Streams {
+ public:
+  explicit Streams(int port)
+      : stub_(grpc::CreateCustomChannel(absl::StrCat("127.0.0.1:", port),
+                                        grpc::InsecureChannelCredentials(),
+                                        ChannelSettings(ChannelKind::kControl))) {}
+  ~Streams() {
+    for (const auto& stream : streams_) stream->context.TryCancel();
+    streams_.clear();
+    completions_.Shutdown();
+    void* tag = nullptr;
+    for (bool ok = false; completions_.Next(&tag, &ok);) {
+    }
+  }
+
+  // Opens a stream with one message. Whether an answer came; otherwise the stream has ended.
+  bool Open(const std::string& method, const std::string& message) {
+    auto stream = std::make_unique<Stream>();
+    SetDeadline(stream->context, kTimeout);
+    stream->call = stub_.PrepareCall(&stream->context, method, &completions_);
+    stream->call->StartCall(nullptr);
+    Wait();
+    const grpc::Slice slice(message);
+    stream->call->Write(grpc::ByteBuffer(&slice, 1), nullptr);
+    Wait();
+    grpc::ByteBuffer answer;
+    stream->call->Read(&answer, nullptr);
+    const bool is_answered = Wait();
+    streams_.push_back(std::move(stream));
+    return is_answered;
+  }
+
+ private:
+  struct Stream {
+    grpc::ClientContext context;
+    std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call;
+  };
+
+  bool Wait() {
+    void* tag = nullptr;
+    bool ok = false;
+    return completions_.Next(&tag, &ok) && ok;
+  }
+
+  grpc::GenericStub stub_;
+  grpc::CompletionQueue completions_;
+  std::vector<std::unique_ptr<Stream>> streams_;
+};
+
+constexpr char kReflection[] = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo";
+// ServerReflectionRequest: list_services.
+constexpr char kListServices[] = "\x3a\x01*";
+constexpr char kWatchHealth[] = "/grpc.health.v1.Health/Watch";
+
+size_t Threads() {
+  const std::filesystem::directory_iterator tasks("/proc/self/task");
+  return static_cast<size_t>(std::distance(begin(tasks), end(tasks)));
+}
+
 double ProcessorSeconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
 class GuardedPortTest : public ::testing::Test {
@@ -181,6 +247,8 @@ class GuardedPortTest : public ::testing::Test {
 
   void Listen(const std::string& address = "127.0.0.1:0") {
     port_ = std::make_unique<GuardedPort>(security_);
+    grpc::EnableDefaultHealthCheckService(true);
+    grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     grpc::ServerBuilder builder;
     ApplyServerSettings(builder, ChannelKind::kControl);
     ASSERT_TRUE(port_->Listen(builder, address).ok());
@@ -349,6 +417,17 @@ TEST_F(GuardedPortTest, RemotePortHasOneConnection) {
   EXPECT_TRUE(Eventually([&] { return security_.figures->refused_connections == 1; }));
 }
 
+TEST_F(GuardedPortTest, OpenReflectionStreamsTakeFewThreads) {
+  Listen();
+  const size_t before = Threads();
+  Streams streams(port_->port());
+  int answered = 0;
+  for (int i = 0; i < 200; ++i) answered += streams.Open(kReflection, kListServices);
+  EXPECT_GT(answered, 0);
+  EXPECT_LT(Threads(), before + 50);
+  EXPECT_TRUE(Heartbeat(*stub_).ok());
+}
+
 // Quotas.
 
 class QuotaTest : public GuardedPortTest {
@@ -413,6 +492,19 @@ TEST_F(QuotaTest, CallsBeyondTheWaitingOnesAreRefusedWithAPushback) {
   ASSERT_TRUE(Eventually([&] { return service_.pending() == 1; }));
   service_.Release();
   ASSERT_TRUE(Eventually([&] { return first->done && second->done; }));
+}
+
+TEST_F(QuotaTest, RefusedStreamsOfOtherServicesEnd) {
+  PeerLimits limits;
+  limits.max_pending_calls = 2;
+  limits.max_waiting_calls = 0;
+  ListenWith(limits);
+  Streams streams(port_->port());
+  EXPECT_TRUE(streams.Open(kWatchHealth, ""));
+  EXPECT_TRUE(streams.Open(kReflection, kListServices));
+  EXPECT_FALSE(streams.Open(kWatchHealth, ""));
+  EXPECT_FALSE(streams.Open(kReflection, kListServices));
+  EXPECT_EQ(security_.quotas->refused(), 2u);
 }
 
 TEST_F(QuotaTest, PeerWhoseCallsAreRefusedIsSlowedDown) {

@@ -24,6 +24,8 @@ using grpc::experimental::InterceptionHookPoints;
 using grpc::experimental::InterceptorBatchMethods;
 using grpc::experimental::ServerRpcInfo;
 
+// How the methods of Pawl's own services begin.
+constexpr absl::string_view kPawlMethods = "/pawl.";
 // The pause that a refused peer is asked for.
 constexpr std::chrono::milliseconds kPushback{1000};
 // How often the thread looks without being woken.
@@ -78,7 +80,7 @@ uint64_t RequestBytes(const ServerRpcInfo& info, const void* message) {
     const auto& bytes = *static_cast<const grpc::ByteBuffer*>(message);
     return bytes.Valid() ? bytes.Length() : 0;
   }
-  if (!absl::StartsWith(info.method(), "/pawl.")) return 0;
+  if (!absl::StartsWith(info.method(), kPawlMethods)) return 0;
   return static_cast<const google::protobuf::Message*>(message)->ByteSizeLong();
 }
 
@@ -158,6 +160,8 @@ class QuotaEnforcer::Interceptor final : public grpc::experimental::Interceptor 
       case PeerQuotas::Verdict::kRefuse:
         if (auto* const admitted = dynamic_cast<AdmittedCallContext*>(info_.server_context()))
           admitted->refusal = OverLimit();
+        // gRPC's services, health and reflection, do not ask for the refusal.
+        if (!absl::StartsWith(info_.method(), kPawlMethods)) info_.server_context()->TryCancel();
         break;
     }
     methods->Proceed();

@@ -19,7 +19,8 @@ class ConnectionLedger;
 
 // Sees every call of a server after the gate and before the handler, with its request, and the
 // status that ends it. A call that must wait reaches its handler later, on a thread of this class;
-// a refused call's handler finds out with RefusalOf. Outlives the server.
+// a refused call's handler finds out with RefusalOf, and a refused call of a service that is not
+// Pawl's is cancelled. Outlives the server.
 class QuotaEnforcer {
  public:
   // `close` ends a connection, by RemoteAddress::connection. Thread-safe.
