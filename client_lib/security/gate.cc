@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/bounded_text.h"
 #include "client_lib/security/method_roles.h"
@@ -18,8 +19,10 @@ absl::Status Gate::Check(const std::vector<std::string>& uris, absl::string_view
                          absl::string_view authorization) const {
   const auto refuse = [&](std::string peer, std::string reason, absl::Status answer) {
     ++refused_;
-    on_refusal_(
-        {std::move(peer), BoundedText(path, kMaxShownMethod), std::move(reason), answer.code()});
+    // The peer chooses the path: it must not begin another line of a log.
+    on_refusal_({std::move(peer),
+                 BoundedText(absl::CHexEscape(path.substr(0, kMaxShownMethod)), kMaxShownMethod),
+                 std::move(reason), answer.code()});
     return answer;
   };
   const bool has_token = uris.empty() && tokens_ != nullptr;
