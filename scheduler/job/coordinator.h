@@ -82,6 +82,9 @@ class Coordinator {
   // be saved cannot be cancelled and has ticket 0.
   // coordinator_nodes.cc
   Ticket Register(const RegisterRequest& request, Done<RegisterResponse> done) PAWL_EXCLUDES(mu_);
+  // The same for a caller whose certificate or token lets it only read.
+  Ticket RegisterReader(const RegisterRequest& request, Done<RegisterResponse> done)
+      PAWL_EXCLUDES(mu_);
   // Whether the caller that names this node has the ticket of its present incarnation; always true
   // without CoordinatorOptions::gives_tickets.
   bool IsCalledByNode(const std::string& node, uint64_t incarnation,
@@ -202,6 +205,8 @@ class Coordinator {
   void OnPlacementChanged(DeferredActions& actions) PAWL_REQUIRES(mu_);
   void MaybeStartJob() PAWL_REQUIRES(mu_);
   // OK if the node may register.
+  Ticket RegisterAs(const RegisterRequest& request, bool only_reads, Done<RegisterResponse> done)
+      PAWL_EXCLUDES(mu_);
   absl::Status CheckRegister(const RegisterRequest& request) PAWL_REQUIRES(mu_);
   RegisterResponse ResponseTo(const RegisterRequest& request, const Node& node, bool is_new) const
       PAWL_REQUIRES(mu_);

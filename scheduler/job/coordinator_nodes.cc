@@ -97,12 +97,21 @@ RegisterResponse Coordinator::ResponseTo(const RegisterRequest& request, const N
 }
 
 Ticket Coordinator::Register(const RegisterRequest& request, Done<RegisterResponse> done) {
+  return RegisterAs(request, /*only_reads=*/false, std::move(done));
+}
+
+Ticket Coordinator::RegisterReader(const RegisterRequest& request, Done<RegisterResponse> done) {
+  return RegisterAs(request, /*only_reads=*/true, std::move(done));
+}
+
+Ticket Coordinator::RegisterAs(const RegisterRequest& request, bool only_reads,
+                               Done<RegisterResponse> done) {
   Rpc<RegisterResponse> rpc(*this, std::move(done));
   if (rpc.refused()) return 0;
   if (absl::Status status = CheckRegister(request); !status.ok())
     return rpc.Answer(std::move(status));
   const absl::StatusOr<Membership::Registration> registration =
-      membership_.Register(request, running_.Now());
+      membership_.Register(request, running_.Now(), only_reads);
   if (!registration.ok()) return rpc.Answer(registration.status());
   const Node& node = *registration->node;
   rpc.Answer(ResponseTo(request, node, registration->is_new));

@@ -121,6 +121,17 @@ absl::Status Membership::CheckRoom(Role role) const {
   return absl::OkStatus();
 }
 
+absl::Status Membership::CheckRoomForReader() const {
+  const std::vector<const Node*> clients = Present(CLIENT_ROLE);
+  const auto readers = std::count_if(clients.begin(), clients.end(),
+                                     [](const Node* client) { return client->only_reads; });
+  if (static_cast<size_t>(readers) < kMaxReaders) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("there are ", kMaxReaders,
+                   " clients with a certificate or token for the roles reader and operator, the "
+                   "limit; end one, or wait for a lease to run out"));
+}
+
 absl::StatusOr<uint32_t> Membership::NextNumber(const RegisterRequest& request) {
   const Role role = request.role();
   PAWL_RETURN_IF_ERROR(CheckRoom(role));
@@ -158,7 +169,7 @@ const Node* Membership::FindReturning(const RegisterRequest& request) const {
 }
 
 absl::StatusOr<Membership::Registration> Membership::Register(const RegisterRequest& request,
-                                                              MonotonicTime now) {
+                                                              MonotonicTime now, bool only_reads) {
   PAWL_RETURN_IF_ERROR(CheckRegistration(request));
   const Node* const before = FindReturning(request);
   if (before != nullptr) {
@@ -195,6 +206,7 @@ absl::StatusOr<Membership::Registration> Membership::Register(const RegisterRequ
   Registration registration{nullptr, true};
   Node node;
   if (before == nullptr) {
+    if (only_reads) PAWL_RETURN_IF_ERROR(CheckRoomForReader());
     PAWL_ASSIGN_OR_RETURN(node.number, NextNumber(request));
     node.name = absl::StrCat(RoleWord(request.role()), "-", node.number);
   } else {
@@ -229,6 +241,7 @@ absl::StatusOr<Membership::Registration> Membership::Register(const RegisterRequ
   node.address = request.address();
   node.description = request.description();
   node.zone = request.zone();
+  node.only_reads = only_reads;
   node.registered_at = now;
   node.last_heard = now;
   node.adopted_at = now;

@@ -24,6 +24,9 @@ namespace pawl {
 // The scheduler and every worker hold connections of their own to every server.
 inline constexpr uint32_t kMaxServers = 1024;
 inline constexpr uint32_t kMaxWorkers = 16384;
+// Client numbers that processes which only read may have together. The others are left to clients
+// that push.
+inline constexpr uint32_t kMaxReaders = kMaxClients / 4;
 // Dead and departed servers and workers that are remembered. The oldest are forgotten first.
 inline constexpr size_t kMaxGoneNodes = 2048;
 // A worker's progress report, for all its ranks together, without its metrics.
@@ -63,6 +66,9 @@ struct Node {
   // SERVER_ROLE: why its log cannot be written, and since when. Empty: it can be written.
   std::string disk_failure;
   MonotonicTime disk_failed_at;
+  // CLIENT_ROLE: its certificate or token lets it only read. Is not saved: after a restart of the
+  // scheduler it counts as one that pushes.
+  bool only_reads = false;
   // As of its latest heartbeat.
   SecurityReport security;
   // It has sent a heartbeat in this incarnation, before which a server with a log stores its
@@ -127,14 +133,16 @@ class Membership {
     bool returned = false;
     std::optional<Node> former = std::nullopt;
   };
-  // Registers a node. A repeated registration renews the lease as a heartbeat does. Errors:
+  // Registers a node; `only_reads` is Node::only_reads. A repeated registration renews the lease as
+  // a heartbeat does. Errors:
   // INVALID_ARGUMENT: an impossible request.
   // ALREADY_EXISTS: another server's address, or a copy of a living server or worker.
   // UNAVAILABLE: the previous incarnation may still live; or the server is refused
   //   (RefuseStaleServers) and repeats its registration: it may register when its lease expires.
   // RESOURCE_EXHAUSTED: beyond the limits.
   // ABORTED: older than a registration of that node, or repeated after its incarnation ended.
-  absl::StatusOr<Registration> Register(const RegisterRequest& request, MonotonicTime now);
+  absl::StatusOr<Registration> Register(const RegisterRequest& request, MonotonicTime now,
+                                        bool only_reads = false);
 
   // The node that Register(request) would resume: the node of this process, or the node that the
   // request names. nullptr if none.
@@ -189,6 +197,7 @@ class Membership {
   // OK if the process can replace the node, which has not been declared dead.
   absl::Status CheckReplaceable(uint64_t claimant, Node& node, MonotonicTime now) const;
   absl::Status CheckRoom(Role role) const;
+  absl::Status CheckRoomForReader() const;
   // The number for a new node. A server or client that asks for an unused number by its name gets
   // it.
   absl::StatusOr<uint32_t> NextNumber(const RegisterRequest& request);

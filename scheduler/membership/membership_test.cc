@@ -523,6 +523,22 @@ TEST_F(MembershipTest, ClientNumbersAreReusedLast) {
   EXPECT_GT(last.incarnation, first.incarnation);
 }
 
+TEST_F(MembershipTest, ReadersLeaveNumbersToClients) {
+  const auto read = [&](uint64_t nonce) {
+    return membership_.Register(Other(CLIENT_ROLE, nonce), clock_.Now(), /*only_reads=*/true)
+        .status();
+  };
+  for (uint64_t nonce = 1; nonce <= kMaxClients; ++nonce)
+    EXPECT_EQ(absl::IsResourceExhausted(read(nonce)), nonce > kMaxReaders);
+  EXPECT_TRUE(read(1).ok()) << "a repeated registration";
+  for (uint64_t i = kMaxReaders; i < kMaxClients; ++i)
+    EXPECT_TRUE(Join(Other(CLIENT_ROLE, 10000 + i)).ok());
+  EXPECT_TRUE(absl::IsResourceExhausted(Join(Other(CLIENT_ROLE, 20000)).status()));
+  clock_.Advance(milliseconds(1001));
+  membership_.ExpireLeases(clock_.Now());
+  EXPECT_TRUE(read(kMaxClients).ok());
+}
+
 TEST_F(MembershipTest, ReturningClientGetsItsNumberIfFree) {
   const Node first = *Join(Other(CLIENT_ROLE, 1));
   const Node second = *Join(Other(CLIENT_ROLE, 2));

@@ -66,6 +66,11 @@ absl::Status CheckRegistrationIsOf(const std::optional<Peer>& peer,
   return CheckAddress(*peer, request.address());
 }
 
+bool OnlyReads(const std::optional<Peer>& peer) {
+  return peer.has_value() &&
+         (peer->identity.role == PeerRole::kReader || peer->identity.role == PeerRole::kOperator);
+}
+
 absl::Status CheckNodeIsOf(const std::optional<Peer>& peer, absl::string_view node) {
   if (!peer.has_value() || CertificatesOf(RoleOfNode(node)).Contains(peer->identity.role))
     return absl::OkStatus();

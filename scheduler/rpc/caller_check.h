@@ -11,7 +11,7 @@
 
 namespace pawl {
 
-// Without TLS (`peer` is nullopt) every claim passes.
+// Without TLS (`peer` is nullopt) every claim passes, and every caller may write.
 
 // PERMISSION_DENIED: the certificate's role cannot register as request.role, or as that node; or
 // the certificate is bound to hosts, and the announced address is at none of them.
@@ -19,6 +19,9 @@ absl::Status CheckRegistrationIsOf(const std::optional<Peer>& peer, const Regist
 
 // PERMISSION_DENIED: the certificate's role cannot be that node's.
 absl::Status CheckNodeIsOf(const std::optional<Peer>& peer, absl::string_view node);
+
+// Whether the certificate or token is for a role that only reads: reader or operator.
+bool OnlyReads(const std::optional<Peer>& peer);
 
 }  // namespace pawl
 

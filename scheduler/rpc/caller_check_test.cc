@@ -39,6 +39,13 @@ TEST(CallerCheckTest, CertificateRoleDecidesWhatRegisters) {
   }
 }
 
+TEST(CallerCheckTest, ReadersAndOperatorsOnlyRead) {
+  for (const char* role : {"reader", "operator"}) EXPECT_TRUE(OnlyReads(PeerWith(role))) << role;
+  for (const char* role : {"server", "worker", "client"})
+    EXPECT_FALSE(OnlyReads(PeerWith(role))) << role;
+  EXPECT_FALSE(OnlyReads(std::nullopt));
+}
+
 TEST(CallerCheckTest, NodeOfAnotherRoleIsRefused) {
   EXPECT_TRUE(CheckNodeIsOf(PeerWith("server"), "server-3").ok());
   EXPECT_TRUE(CheckNodeIsOf(PeerWith("operator"), "client-1").ok());

@@ -158,7 +158,10 @@ grpc::ServerUnaryReactor* SchedulerService::Register(grpc::CallbackServerContext
   if (absl::Status status = CheckServerProtocol(*request); !status.ok()) {
     return AnswerNow(context, absl::StatusOr<RegisterResponse>(std::move(status)), response);
   }
-  return Suspend(coordinator_, &Coordinator::Register, context, request, response);
+  return Suspend(
+      coordinator_,
+      OnlyReads(PeerOf(*context)) ? &Coordinator::RegisterReader : &Coordinator::Register, context,
+      request, response);
 }
 
 grpc::ServerUnaryReactor* SchedulerService::Heartbeat(grpc::CallbackServerContext* context,

@@ -2,9 +2,11 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <iterator>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -267,6 +269,46 @@ TEST_F(SecurityTest, CallInTheNameOfAnotherNodeNeedsItsTicket) {
   const auto status = cluster_->GetStatus();
   ASSERT_TRUE(status.ok()) << status.status();
   for (const NodeStatus& node : status->nodes()) EXPECT_FALSE(node.gone()) << node.node();
+}
+
+TEST_F(SecurityTest, ReadersHaveAShareOfTheClientNumbers) {
+  const auto stub = Scheduler::NewStub(grpc::CreateCustomChannel(
+      cluster_->scheduler_address(), Credulous(cluster_->tls_dir("reader")),
+      ChannelSettings(ChannelKind::kControl)));
+  struct Call {
+    grpc::ClientContext context;
+    RegisterRequest request;
+    RegisterResponse response;
+    std::promise<grpc::Status> status;
+  };
+  uint64_t nonce = 0;
+  // More than the share, at once, because their leases expire.
+  const auto is_exhausted = [&] {
+    std::vector<std::unique_ptr<Call>> calls;
+    for (int i = 0; i < 400; ++i) {
+      Call& call = *calls.emplace_back(std::make_unique<Call>());
+      SetDeadline(call.context, kTimeout);
+      call.request.set_role(CLIENT_ROLE);
+      call.request.set_process_nonce(++nonce);
+      call.request.set_oldest_protocol(kOldestProtocol);
+      call.request.set_newest_protocol(kNewestProtocol);
+      stub->async()->Register(
+          &call.context, &call.request, &call.response,
+          [&call](grpc::Status status) { call.status.set_value(std::move(status)); });
+    }
+    bool is_refused = false;
+    for (const auto& call : calls) {
+      const grpc::Status status = call->status.get_future().get();
+      is_refused = is_refused || absl::StrContains(status.error_message(), "reader and operator");
+    }
+    return is_refused;
+  };
+  EXPECT_TRUE(Eventually(is_exhausted, kTimeout));
+  ClientOptions options;
+  options.scheduler = cluster_->scheduler_address();
+  options.security.tls_dir = cluster_->tls_dir("client");
+  const auto client = Client::Connect(options);
+  EXPECT_TRUE(client.ok()) << client.status();
 }
 
 // Certificates are checked during handshakes only, so connections must end.
