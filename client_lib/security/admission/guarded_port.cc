@@ -500,15 +500,20 @@ void GuardedPort::CloseAllIfRevoked() {
   if (security_.revocations == nullptr) return;
   const uint64_t revocations = security_.revocations();
   if (revocations == revocations_) return;
-  revocations_ = revocations;
+  bool is_complete = true;
   MutexLock lock(mu_);
-  table_.ForEachHandedOver([](int descriptor, const ConnectionTable::Connection& connection) {
+  table_.ForEachHandedOver([&](int descriptor, const ConnectionTable::Connection& connection) {
     // A copy, as in CloseHandedOver.
     const int copy = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
-    if (copy < 0) return;
+    if (copy < 0) {
+      is_complete = is_complete && errno == EBADF;
+      return;
+    }
     if (SocketInode(copy) == connection.inode) shutdown(copy, SHUT_RDWR);
     close(copy);
   });
+  // Otherwise the process lacks descriptors, and the next sweep tries again.
+  if (is_complete) revocations_ = revocations;
 }
 
 }  // namespace pawl

@@ -8,7 +8,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
 #include <ctime>
 #include <filesystem>
@@ -306,6 +305,29 @@ TEST_F(GuardedPortTest, ConnectionsCloseOnceWhenCertificatesAreRevoked) {
   next.Send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
   EXPECT_TRUE(next.IsAnsweredWithin(kTimeout));
   EXPECT_FALSE(next.HangsUpWithin(milliseconds(1500)));
+}
+
+TEST_F(GuardedPortTest, ConnectionsOfRevokedPeersCloseOnceTheProcessHasDescriptors) {
+  auto revocations = std::make_shared<std::atomic<uint64_t>>(3);
+  auto reads = std::make_shared<std::atomic<int>>(0);
+  security_.revocations = [=] {
+    ++*reads;
+    return revocations->load();
+  };
+  Listen();
+  // gRPC's client answers the pings of the server, which otherwise closes too.
+  const auto channel = grpc::CreateCustomChannel(absl::StrCat("127.0.0.1:", port_->port()),
+                                                 grpc::InsecureChannelCredentials(),
+                                                 ChannelSettings(ChannelKind::kControl));
+  ASSERT_TRUE(Heartbeat(*Scheduler::NewStub(channel)).ok());
+  std::optional<NoDescriptors> none(std::in_place);
+  ++*revocations;
+  const int before = reads->load();
+  // The second look begins after the first attempt.
+  ASSERT_TRUE(Eventually([&] { return reads->load() >= before + 2; }));
+  EXPECT_EQ(channel->GetState(false), GRPC_CHANNEL_READY);
+  none.reset();
+  EXPECT_TRUE(Eventually([&] { return channel->GetState(false) != GRPC_CHANNEL_READY; }));
 }
 
 TEST_F(GuardedPortTest, TakenPortIsNamed) {
