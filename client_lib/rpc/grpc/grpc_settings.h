@@ -44,8 +44,13 @@ inline constexpr std::chrono::milliseconds kMaxReconnectBackoff{1000};
 // A server closes a connection whose handshake takes longer.
 inline constexpr std::chrono::milliseconds kHandshakeTimeout{5000};
 // After about this time a server asks for a new connection, in whose handshake the client proves
-// its identity again. Calls in flight end on the old one.
+// its identity again. Calls in flight continue on the old one for the grace; then the server closes
+// it, because a call that never ends, such as a watch of the health, would keep it for ever.
 inline constexpr std::chrono::hours kMaxConnectionAge{1};
+// Calls to the scheduler that wait longer, at barriers, are repeated by their clients.
+inline constexpr std::chrono::minutes kControlConnectionGrace{15};
+// The scheduler's call that loads a checkpoint takes up to six hours, and would begin anew.
+inline constexpr std::chrono::hours kBulkConnectionGrace{6};
 
 // The target for CreateCustomChannel: one address, host:port, or several separated by commas, such
 // as a scheduler and its standby. gRPC tries several in turn whenever the connection is lost.
@@ -57,10 +62,24 @@ std::string ChannelTarget(const std::string& addresses);
 // its own connection.
 grpc::ChannelArguments ChannelSettings(ChannelKind kind);
 
+// How long a connection to a server lasts.
+struct ConnectionAge {
+  std::chrono::milliseconds max = kMaxConnectionAge;
+  std::chrono::milliseconds grace;
+};
+inline constexpr ConnectionAge AgeOf(ChannelKind kind) {
+  return kind == ChannelKind::kBulk ? ConnectionAge{.grace = kBulkConnectionGrace}
+                                    : ConnectionAge{.grace = kControlConnectionGrace};
+}
+
 // Call once before BuildAndStart. `kind` bounds the messages received: kBulk for a server that
 // accepts pushes, kControl for the scheduler. Compressed messages are refused with UNIMPLEMENTED,
 // because their size is known only after decompression. Two processes cannot listen on one port.
-void ApplyServerSettings(grpc::ServerBuilder& builder, ChannelKind kind = ChannelKind::kBulk);
+void ApplyServerSettings(grpc::ServerBuilder& builder, ChannelKind kind, ConnectionAge age);
+inline void ApplyServerSettings(grpc::ServerBuilder& builder,
+                                ChannelKind kind = ChannelKind::kBulk) {
+  ApplyServerSettings(builder, kind, AgeOf(kind));
+}
 
 }  // namespace pawl
 

@@ -205,6 +205,21 @@ TEST_F(GrpcTransportTest, LateAnswerIsDeadlineExceeded) {
             absl::StatusCode::kDeadlineExceeded);
 }
 
+TEST_F(GrpcTransportTest, CallDoesNotKeepAnOldConnection) {
+  int port = 0;
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  ApplyServerSettings(builder, ChannelKind::kBulk,
+                      {.max = milliseconds(200), .grace = milliseconds(200)});
+  builder.RegisterService(&service_);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  ASSERT_NE(server, nullptr);
+  EXPECT_EQ(CallAndWait(transport_, absl::StrCat("127.0.0.1:", port), Method::kEndStep,
+                        EncodeSmall(EndStepRequest()))
+                .status.code(),
+            absl::StatusCode::kUnavailable);
+}
+
 TEST_F(GrpcTransportTest, ShutdownEndsCallsAndTimers) {
   std::promise<absl::Status> ended;
   std::promise<void> fired;
