@@ -271,7 +271,12 @@ void Coordinator::OnWorkerGone(const Node& worker, const std::string& how, bool 
   const std::vector<RankDirector::FreeRank> ranks =
       ranks_.OnWorkerGone(worker, how, dead, running_.Now());
   OnRanksFreed(ranks);
-  ReleaseOnServers(ranks, actions);
+  std::vector<RankDirector::FreeRank> released = ranks_.ranks().RanksToRelease();
+  // Finished ranks too: their host may have been restarted and have taken them over again.
+  std::erase_if(released, [&](const RankDirector::FreeRank& rank) PAWL_REQUIRES(mu_) {
+    return ranks_.ranks().LastHostOf(rank.rank) != worker.name;
+  });
+  ReleaseOnServers(released, actions);
   pending_.assignments.AnswerIf(
       [&](const PendingRpcs::AssignmentWanted& wanted) { return wanted.worker == worker.name; },
       absl::AbortedError(absl::StrCat(worker.name, " ", how)), actions);

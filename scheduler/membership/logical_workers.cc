@@ -114,8 +114,9 @@ std::vector<LogicalWorkers::FreeRank> LogicalWorkers::Finish(const std::string& 
     Rank& rank = ranks_[i];
     if (rank.host != worker) continue;
     if (!ranks.empty() && std::find(ranks.begin(), ranks.end(), i) == ranks.end()) continue;
-    if (!std::exchange(rank.finished, true)) finished.push_back({i, rank.incarnation});
+    rank.finished = true;
     rank.leaving = false;
+    finished.push_back({i, rank.incarnation});
   }
   return finished;
 }

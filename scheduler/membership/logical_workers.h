@@ -107,7 +107,7 @@ class LogicalWorkers {
                                  const std::function<uint64_t()>& next_incarnation);
 
   // The worker has completed all steps of these of its ranks, or of all if `ranks` is empty.
-  // Returns those that had not finished before.
+  // Returns these ranks.
   std::vector<FreeRank> Finish(const std::string& worker, absl::Span<const uint32_t> ranks = {});
   bool AllFinished() const;
 

@@ -34,6 +34,7 @@ std::string Schedule::ToString() const {
   if (brakes_pushes) absl::StrAppend(&text, " small backlogs of learners,");
   if (loses_servers_with_state) absl::StrAppend(&text, " and servers with them,");
   text.pop_back();
+  if (unequal_steps) absl::StrAppend(&text, "; ranks have unequal numbers of steps");
   if (assigns) absl::StrAppend(&text, "; assigns");
   if (clip_global_norm > 0) absl::StrAppend(&text, "; clips the global norm to ", clip_global_norm);
   return text;
@@ -162,6 +163,7 @@ Schedule DrawSchedule(uint64_t seed) {
                                  uint64_t{1} << 41 | uint64_t{1} << 42 | uint64_t{1} << 47 |
                                  uint64_t{1} << 51 | uint64_t{1} << 52 | uint64_t{1} << 63;
   if (schedule.consistency.mode() == SYNC && (kClipping >> seed % 64 & 1) != 0) MakeClip(schedule);
+  schedule.unequal_steps = seed % 64 == 51 && schedule.consistency.mode() != SYNC;
   if (seed % 128 == 72) MakeLarge(random, schedule);
   if (seed % 8 == 0) return schedule;  // no other faults
   schedule.storm = std::chrono::milliseconds(random.Between(2000, 12000));
@@ -204,6 +206,7 @@ Schedule DrawClipSchedule(uint64_t seed) {
   Schedule schedule = DrawSchedule(seed);
   schedule.consistency.Clear();
   schedule.consistency.set_mode(SYNC);
+  schedule.unequal_steps = false;
   schedule.assigns = false;
   MakeClip(schedule);
   return schedule;

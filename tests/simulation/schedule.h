@@ -2,6 +2,7 @@
 #ifndef PAWL_TESTS_SIMULATION_SCHEDULE_H_
 #define PAWL_TESTS_SIMULATION_SCHEDULE_H_
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <string>
@@ -27,6 +28,8 @@ struct Schedule {
   int workers = 1;
   uint32_t ranks_per_worker = 1;
   uint64_t steps = 10;
+  // Most ranks have fewer steps, and finish while others train. Not in SYNC.
+  bool unequal_steps = false;
   // Free-running clients and the pushes of each.
   int clients = 1;
   uint64_t pushes = 20;
@@ -81,14 +84,18 @@ struct Schedule {
   // Thousands of ranks.
   bool is_large() const { return ranks() >= 1000; }
   uint32_t ranks() const { return static_cast<uint32_t>(workers) * ranks_per_worker; }
+  uint64_t StepsOf(uint32_t rank) const {
+    return unequal_steps ? std::max<uint64_t>(1, steps / (1 + rank % 3)) : steps;
+  }
   Job ToJob() const;
   // For messages.
   std::string ToString() const;
 };
 
-// Seeds 4 mod 16 lose the scheduler's state, 11 mod 32 brake pushes, 72 mod 128 have thousands of
-// ranks. Other multiples of 8 have no faults. Seeds 8, 18, 21, 22, 27, 29 and 30 mod 32 assign.
-// Those that clip the global norm, if they are SYNC, are in schedule.cc.
+// In seeds 51 mod 64 ranks have unequal numbers of steps. Seeds 4 mod 16 lose the scheduler's
+// state, 11 mod 32 brake pushes, 72 mod 128 have thousands of ranks. Other multiples of 8 have no
+// faults. Seeds 8, 18, 21, 22, 27, 29 and 30 mod 32 assign. Those that clip the global norm, if
+// they are SYNC, are in schedule.cc.
 Schedule DrawSchedule(uint64_t seed);
 // The same in SYNC with clip_global_norm, unless there are thousands of ranks.
 Schedule DrawClipSchedule(uint64_t seed);

@@ -13,9 +13,9 @@ namespace {
 
 constexpr std::chrono::minutes kNever{60};
 constexpr std::chrono::milliseconds kRestartPause{300};
-// The timeout of a call that could wait forever if its request or answer is lost, because
-// connections do not break here.
-constexpr std::chrono::seconds kCreateTableAttempt{2};
+// The timeout of one attempt of a call that could wait forever if its request or answer is lost,
+// because connections do not break here.
+constexpr std::chrono::seconds kAttempt{2};
 constexpr int kMaxUnderWay = 4;
 constexpr size_t kRowsInAudit = 300;
 // In a job with thousands of ranks each pull reads the rows of some ranks.
@@ -81,7 +81,7 @@ void SimulatedSender::CreateTable() {
         table_ = Table(response->table());
         Later([this] { Begin(); });
       })),
-      kCreateTableAttempt);
+      kAttempt);
 }
 
 void SimulatedSender::Kill() {
@@ -197,13 +197,11 @@ SimulatedWorker::SimulatedWorker(SenderWorld& world, int site, std::vector<uint3
     : SimulatedSender(world, absl::StrCat("worker of rank ", ranks[0]), site, WORKER_ROLE, ranks),
       ranks_(std::move(ranks)),
       steps_(ranks_.size()),
-      has_closed_(ranks_.size(), world.schedule.clip_global_norm == 0),
+      is_done_(ranks_.size()),
       doing_(ranks_.size(), "joining") {}
 
 bool SimulatedWorker::finished() const {
-  return std::all_of(steps_.begin(), steps_.end(),
-                     [this](uint64_t step) { return step >= world_.schedule.steps; }) &&
-         std::all_of(has_closed_.begin(), has_closed_.end(), [](bool closed) { return closed; });
+  return std::all_of(is_done_.begin(), is_done_.end(), [](bool is_done) { return is_done; });
 }
 
 std::string SimulatedWorker::Progress() const {
@@ -238,19 +236,7 @@ void SimulatedWorker::Step(size_t index, LogicalWorker* worker) {
   const uint64_t step = worker->step();
   steps_[index] = step;
   doing_[index] = "done";
-  if (step >= world_.schedule.steps) {
-    if (has_closed_[index]) return;
-    doing_[index] = "closing the last step";
-    const uint32_t ranks[] = {ranks_[index]};
-    core_->step_closings().WhenClosed(
-        ranks, core_->Deadline({}),
-        core_->Count(InThisIncarnation([this, index](absl::Status status) {
-          if (!status.ok()) return Exit(status);
-          has_closed_[index] = true;
-          doing_[index] = "done";
-        })));
-    return;
-  }
+  if (step >= world_.schedule.StepsOf(ranks_[index])) return Finish(index);
   std::vector<Expectation> expectations;
   const auto expect = [&](uint32_t rank, uint64_t number, float least, float most, const char* why,
                           bool unless_exempt = false) {
@@ -275,6 +261,7 @@ void SimulatedWorker::Step(size_t index, LogicalWorker* worker) {
       }
     } else if (mode == BOUNDED && step > staleness) {
       const uint64_t number = step - staleness - 1;
+      if (number >= world_.schedule.StepsOf(rank)) continue;
       expect(rank, number, unit(number), unit(number), "the staleness bound",
              /*unless_exempt=*/true);
     }
@@ -286,6 +273,32 @@ void SimulatedWorker::Step(size_t index, LogicalWorker* worker) {
   };
   if (expectations.empty()) return after();
   PullAndCheck(*worker, std::move(expectations), std::move(after));
+}
+
+void SimulatedWorker::Finish(size_t index) {
+  const bool is_early = world_.schedule.StepsOf(ranks_[index]) < world_.schedule.steps;
+  if (!is_early && world_.schedule.clip_global_norm == 0) is_done_[index] = true;
+  // A restarted process reports again.
+  if (is_done_[index] && !is_early) return;
+  Callback done = core_->Count(InThisIncarnation([this, index](absl::Status status) {
+    if (!status.ok()) return Exit(status);
+    is_done_[index] = true;
+    doing_[index] = "done";
+  }));
+  if (!is_early) {
+    doing_[index] = "closing the last step";
+    const uint32_t ranks[] = {ranks_[index]};
+    core_->step_closings().WhenClosed(ranks, core_->Deadline({}), std::move(done));
+    return;
+  }
+  doing_[index] = "finishing";
+  auto request = std::make_shared<FinishWorkRequest>();
+  request->set_node(core_->registration().node());
+  request->set_incarnation(core_->registration().incarnation());
+  request->add_logical_workers(ranks_[index]);
+  core_->scheduler_calls().Call("FinishWork", std::move(request),
+                                std::make_shared<FinishWorkResponse>(), core_->Deadline({}),
+                                std::move(done), kAttempt);
 }
 
 std::vector<uint32_t> SimulatedWorker::RanksToCheck(uint32_t own) {
@@ -308,6 +321,7 @@ void SimulatedWorker::CheckBound(uint32_t rank, uint64_t step, MonotonicDuration
   const uint64_t staleness = world_.schedule.consistency.staleness();
   for (uint32_t other = 0; other < world_.schedule.ranks(); ++other) {
     if (other == rank || world_.clocks.most(other) + staleness >= step ||
+        world_.clocks.most(other) >= world_.schedule.StepsOf(other) ||
         world_.clocks.WasExempt(other, start))
       continue;
     world_.violation(absl::StrCat("rank ", rank, " was answered at step ", step, ", bound ",

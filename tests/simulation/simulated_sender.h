@@ -111,14 +111,17 @@ class SimulatedWorker final : public SimulatedSender {
   void PushStep(size_t index, LogicalWorker* worker, uint64_t step);
   // The ranks whose rows the next pull reads, including the own rank.
   std::vector<uint32_t> RanksToCheck(uint32_t own);
+  // The rank has ended its last step.
+  void Finish(size_t index);
   // Checks that no rank that counted since `start` is further behind than the bound.
   void CheckBound(uint32_t rank, uint64_t step, MonotonicDuration start);
 
   const std::vector<uint32_t> ranks_;
   // By index: the step and the present activity.
   std::vector<uint64_t> steps_;
-  // Whether the last step has closed, which is a phase of its own with clip_global_norm; by index.
-  std::vector<bool> has_closed_;
+  // By index: whether nothing is left to do after the last step: with clip_global_norm it closes in
+  // a phase of its own, and a rank with fewer steps than others is reported as finished.
+  std::vector<bool> is_done_;
   std::vector<const char*> doing_;
 };
 
