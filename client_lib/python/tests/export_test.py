@@ -167,6 +167,17 @@ class ExportTest(unittest.TestCase):
             inputs.append(torch.tensor([[3, 10**12, 1], [5, 3, 10**13], [3, 3, 3]]))
             self.assert_same_bits(net, loaded, inputs)
 
+    def test_default_dtype_of_the_program_is_not_that_of_rows(self):
+        net = Bags(self.name())
+        self.train(net, [self.keys(1)])
+        pt.export(net, self.folder, client=self.client)
+        loaded = Bags(self.name())
+        torch.set_default_dtype(torch.bfloat16)
+        self.addCleanup(torch.set_default_dtype, torch.float32)
+        loaded = pt.load_export(self.folder, loaded)
+        torch.set_default_dtype(torch.float32)
+        self.assert_same_bits(net, loaded, [self.keys(1)])
+
     def test_loaded_collections_predict_the_same_bits(self):
         for number, (weighted, dims, poolings) in enumerate(
             (

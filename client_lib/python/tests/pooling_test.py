@@ -1,5 +1,6 @@
 """pawl.torch's pooling against torch.nn.functional.embedding_bag."""
 
+import contextlib
 import unittest
 
 import numpy as np
@@ -32,6 +33,17 @@ def torchs(bags, rows, padding_idx=None):
         padding_idx=padding_idx,
     )
     return pooled.view(bags.features, SAMPLES, -1).transpose(0, 1).reshape(SAMPLES, -1)
+
+
+@contextlib.contextmanager
+def default_dtype(dtype):
+    """Tensors without a dtype have this one."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 class PoolingTest(unittest.TestCase):
@@ -108,6 +120,28 @@ class PoolingTest(unittest.TestCase):
             1 / np.repeat(lengths, lengths),
         )
         torch.testing.assert_close(mine, penalty(torch.from_numpy(matrix) @ rows))
+
+    def check_defaults(self, defaults):
+        """Compares forward and backward under the defaults with those of torch without them."""
+        bags, rows = bags_of(3, self.generator, width=7)
+        other = torchs(bags, rows)
+        factors = torch.randn(other.shape, generator=self.generator)
+        (wanted,) = torch.autograd.grad((other * factors).sum(), rows)
+        with defaults:
+            mine = pool_bags([bags], [rows], SAMPLES)
+            (gradient,) = torch.autograd.grad((mine * factors).sum(), rows)
+        self.assertEqual((mine.dtype, gradient.dtype), (torch.float32, torch.float32))
+        self.assertTrue(torch.equal(mine, other))
+        torch.testing.assert_close(gradient, wanted, rtol=1e-4, atol=1e-4)
+
+    def test_default_dtype_of_the_program_changes_nothing(self):
+        for dtype in (torch.float64, torch.bfloat16):
+            with self.subTest(dtype):
+                self.check_defaults(default_dtype(dtype))
+
+    @unittest.skipUnless(hasattr(torch, "set_default_device"), "needs torch 2")
+    def test_default_device_of_the_program_changes_nothing(self):
+        self.check_defaults(torch.device("meta"))
 
     def test_places_and_offsets_out_of_range_are_refused(self):
         rows = torch.zeros(ROWS, 2)

@@ -260,8 +260,8 @@ class _Table:
         return self.rows.shape[1]
 
     def empty_weight(self) -> torch.Tensor:
-        """Room for the rows and two more."""
-        return torch.empty(len(self.keys) + 2, self.dim)
+        """Room for the rows and two more: float32, whatever the program's default is."""
+        return torch.empty(len(self.keys) + 2, self.dim, dtype=torch.float32, device="cpu")
 
     def initial_rows(self, keys: np.ndarray) -> np.ndarray:
         """The rows of unknown keys."""

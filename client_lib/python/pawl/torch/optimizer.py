@@ -77,7 +77,7 @@ class _CheckedGradients(List[torch.Tensor]):
         dense: Sequence[torch.Tensor],
         lookups: Sequence[LookupModule],
     ):
-        self._nothing = torch.nn.Parameter(torch.zeros(1))
+        self._nothing = torch.nn.Parameter(torch.zeros(1, dtype=torch.float32, device="cpu"))
         super().__init__([*own, self._nothing])
         self._dense, self._lookups = dense, lookups
 
@@ -378,7 +378,7 @@ class Optimizer(torch.optim.Optimizer):
             for handle in module.handles:
                 by_lr.setdefault(handle.optimizer.lr, []).append(handle)
         for lr, handles in by_lr.items():
-            empty = torch.nn.Parameter(torch.zeros(0))
+            empty = torch.nn.Parameter(torch.zeros(0, dtype=torch.float32, device="cpu"))
             groups.append({"params": [empty], "lr": lr})
             self._handles.append(handles)
         self._rates = _Rates([group["lr"] for group in groups])

@@ -93,7 +93,10 @@ class _Pool(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, plan: _Plan, *rows: torch.Tensor) -> torch.Tensor:
         ctx.plan = plan
-        pooled = torch.empty((plan.samples, plan.output_width()))
+        # The C function writes float32 to this memory, whatever the program's defaults are.
+        pooled = torch.empty(
+            (plan.samples, plan.output_width()), dtype=torch.float32, device="cpu"
+        )
         plan.run("pawl_pool", pooled, [one.contiguous() for one in rows])
         return pooled
 
@@ -109,7 +112,9 @@ class _PoolGradient(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, plan: _Plan, gradient: torch.Tensor) -> tuple[torch.Tensor, ...]:
         ctx.plan = plan
-        rows = tuple(torch.zeros(shape) for shape in plan.shapes)
+        rows = tuple(
+            torch.zeros(shape, dtype=torch.float32, device="cpu") for shape in plan.shapes
+        )
         plan.run("pawl_pool_gradient", gradient.contiguous(), rows)
         return rows
 
