@@ -168,6 +168,14 @@ class Job:
         return self.client.is_open
 
     @property
+    def is_in_step(self) -> bool:
+        """Whether the program has a rank's batch; hosted_session() is that rank's.
+
+        False while a batch is read: the rank may then be given up.
+        """
+        return self._computing
+
+    @property
     def parts(self) -> Sequence[StepPart]:
         """Returns the parts of every step."""
         return self._parts

@@ -3,8 +3,10 @@
 import copy
 import gc
 import io
+import types
 import unittest
 import weakref
+from unittest import mock
 
 import numpy as np
 import torch
@@ -12,6 +14,8 @@ from torch.nn import functional
 
 import pawl
 import pawl.torch as pt
+from pawl.job import Job
+from pawl.rank import Rank
 
 try:
     from torchrec.modules.embedding_configs import EmbeddingBagConfig, PoolingType
@@ -32,6 +36,22 @@ if not HAVE_SCALER:
 def grad_scaler(**options):
     """A GradScaler for CPUs."""
     return torch.amp.GradScaler("cpu", **options)
+
+
+class RankSession:
+    """A session, such as a rank's, whose pulls are the client's own, and are counted."""
+
+    is_open = True
+    step = 4
+
+    def __init__(self, session):
+        self._session = session
+        self.pulls = 0
+
+    def pull(self, parts):
+        self.pulls += 1
+        self._session.pull(parts).wait()
+        return types.SimpleNamespace(done=lambda timeout: True, wait=lambda: None)
 
 
 class TorchTest(unittest.TestCase):
@@ -366,6 +386,46 @@ class TorchTest(unittest.TestCase):
         with torch.no_grad():
             module(torch.tensor([1]))
         self.assertEqual(module._recorded, [])
+
+    def rank_of_a_sync_job(self):
+        """The session of a rank in its step; until the test's end, this is the current job."""
+        session = RankSession(self.client.free_running)
+        self.job, self.free_running = Job(self.client), RankSession(session._session)
+        self.assertEqual(self.job.mode, "SYNC")
+        self.job._rank, self.job._computing = Rank(0, 1, session, iter([]), step=4), True
+        for patch in (
+            mock.patch("pawl.job._current", self.job),
+            mock.patch.object(self.client, "free_running", self.free_running),
+        ):
+            patch.start()
+            self.addCleanup(patch.stop)
+        return session
+
+    def prefetch(self, module, inputs, session):
+        """As Optimizer.prefetch, for the rank's step."""
+        fetch = module.prefetch(inputs, session, session.step)
+        fetch.pull = session.pull(fetch.parts())
+
+    def test_evaluation_in_a_step_of_a_sync_job_pulls_as_the_rank(self):
+        module = pt.Embedding(self.name(), 2)
+        session = self.rank_of_a_sync_job()
+        keys = torch.tensor([1, 2])
+        self.prefetch(module, keys, session)
+        self.assertEqual(session.pulls, 1)
+        self.assertFalse(module.eval()(keys).requires_grad)
+        self.assertEqual(session.pulls, 2)
+        # The training has the rows that were fetched for it.
+        self.assertTrue(module.train()(keys).requires_grad)
+        self.assertEqual(session.pulls, 2)
+        self.assertEqual(self.free_running.pulls, 0)
+
+    def test_evaluation_while_a_batch_is_read_pulls_as_the_client(self):
+        module = pt.Embedding(self.name(), 2).eval()
+        session = self.rank_of_a_sync_job()
+        # The rank may be given up meanwhile, which ends its pulls.
+        self.job._computing = False
+        module(torch.tensor([1, 2]))
+        self.assertEqual((session.pulls, self.free_running.pulls), (0, 1))
 
     def test_zero_grad_may_come_between_forward_and_backward(self):
         module = pt.Embedding(self.name(), 2, optimizer=pawl.SGD(1.0), init=pawl.Constant(0.0))

@@ -22,6 +22,7 @@ ROWS = 100
 PROGRAM = """
 import pathlib, sys, threading, time
 import numpy as np
+import torch
 import pawl
 import pawl.torch as pt
 from pawl.items import push_item
@@ -54,13 +55,15 @@ with pawl.init(job=settings) as job:
             while not (folder / "observed").exists():
                 time.sleep(0.02)
         if job.rank == 0:
+            rows = net.eval()(torch.arange(%d))
+            print("evaluated", job.step, sorted(set(rows.ravel().tolist())))
             try:
                 pt.export(net, str(folder / str(job.step)))
             except pawl.FailedPreconditionError as error:
                 print("refused:", error)
         job.end_step([push_item(table, np.arange(%d), np.ones((%d, 1), np.float32))])
     pt.export(net, str(folder / "end"))
-""" % (ROWS, ROWS)
+""" % (ROWS, ROWS, ROWS)
 
 
 class VersionTest(unittest.TestCase):
@@ -98,6 +101,13 @@ class VersionTest(unittest.TestCase):
     def rows(self, name):
         arrays, _ = safetensors.read(str(self.folder / name / "t.safetensors"))
         return arrays["rows"].ravel().tolist()
+
+    def test_evaluation_in_the_loop_reads_the_version_of_its_step(self):
+        self.start("SYNC")
+        output = self.finish()
+        # Each step subtracts the mean of the ranks' gradients, 1, from each row.
+        for step in range(4):
+            self.assertIn("evaluated %d [%s]\n" % (step, 0.0 - step), output)
 
     def test_export_in_the_loop_has_the_version_of_its_step(self):
         self.start("SYNC")

@@ -240,7 +240,8 @@ class LookupModule(torch.nn.Module):
     """A module whose parameters are rows of tables.
 
     In training mode it records what it looks up, for the optimizer's step(); in evaluation mode it
-    only reads, and a row that does not exist reads as its initial value.
+    only reads, and a row that does not exist reads as its initial value. In the loop of a SYNC job
+    both read the parameters of the rank's step.
     """
 
     def __init__(self) -> None:
@@ -295,11 +296,16 @@ class LookupModule(torch.nn.Module):
         client = self.client()
         session = client.free_running
         job = None
-        if is_training and self._client is None:
-            job = job_module.current()
-            session = job.hosted_session()
+        if self._client is None:
+            current = job_module.current()
+            # A SYNC job's evaluation waits for the rank's step as its training does: a partition
+            # answers the free-running session at once, also if it is a step behind others.
+            if is_training or current.mode == "SYNC" and current.is_in_step:
+                job = current
+                session = job.hosted_session()
         prefetched = None
-        if job is not None:
+        # An evaluation leaves the batch's rows to its training.
+        if is_training and job is not None:
             prefetched = self._prefetched.pop((session, session.step), None)
         if (
             prefetched is not None
