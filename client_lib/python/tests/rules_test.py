@@ -88,6 +88,25 @@ class RulesTest(unittest.TestCase):
         )
         self.assertIn("bar 6 of 6 True", output)
 
+    def test_parameters_of_different_names_are_different_tensors(self):
+        output = self.run_program(
+            """
+            names = ["a b", "a_b", "\\u5e74\\u9f84", "\\u6027\\u522b", "plain"]
+            net = torch.nn.ParameterDict(
+                {name: torch.nn.Parameter(torch.zeros(2)) for name in names})
+            optimizer = pt.Optimizer(net, dense=pawl.SGD(1.0))
+            for _ in job.steps(pawl.data.Arrays(np.arange(20), batch_size=10)):
+                optimizer.zero_grad()
+                sum((1 + place) * net[name].sum() for place, name in enumerate(names)).backward()
+                optimizer.step()
+            state = pt.state_dict(net)
+            print("values", [state[name].tolist() for name in names])
+            print("plain", [table.name for table in job.client.tables() if "plain" in table.name])
+            """
+        )
+        self.assertIn("values %s\n" % [[-2.0 * factor] * 2 for factor in range(1, 6)], output)
+        self.assertIn("plain ['dense/plain']", output)
+
     def test_rank_without_keys_of_a_table_pushes_nothing_for_it(self):
         output = self.run_program(
             """

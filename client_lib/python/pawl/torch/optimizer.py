@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import re
 import warnings
 from typing import Any, Callable, Iterator, List, Optional, Sequence
@@ -155,8 +156,12 @@ class _Rates:
 
 
 def table_name(parameter: str) -> str:
-    """The dense table of a parameter."""
-    return "dense/" + re.sub(r"[^A-Za-z0-9_./-]", "_", parameter)
+    """The dense table of a parameter. Parameters of different names have different tables."""
+    name = re.sub(r"[^A-Za-z0-9_./-]", "_", parameter)
+    if name != parameter:
+        # Other names may have become the same: "a b" and "a_b" are two parameters.
+        name += "." + hashlib.sha256(parameter.encode()).hexdigest()[:8]
+    return "dense/" + name
 
 
 # Tells ranks of jobs that are not SYNC that rank 0 has set the parameters.
@@ -186,6 +191,14 @@ class _Dense:
         optimizer: specs.Optimizer,
         lookups: list[LookupModule],
     ):
+        by_table: dict[str, str] = {}
+        for name, _ in named:
+            other = by_table.setdefault(table_name(name), name)
+            if other != name:
+                raise errors.InvalidArgumentError(
+                    "parameters %r and %r would share the table %r; rename one"
+                    % (other, name, table_name(name))
+                )
         self._named = named
         self._optimizer = optimizer
         self._handles = [handle for module in lookups for handle in module.handles]
