@@ -50,9 +50,11 @@ def _run(command: str, arguments: list[str]) -> NoReturn:
             # Unbuffered: logs show lines as they are printed.
             python = [sys.executable, "-u"] if word.endswith(".py") else []
             program = [*python, *arguments[place:]]
-            flags = _settings_of(program) if word.endswith(".py") else []
-            _exec("run", *flags, *arguments[:place], "--", *program)
-    _exec("run", *arguments)
+            # The scheduler of a node has its job's settings.
+            is_settled = command != "run" or not word.endswith(".py")
+            flags = [] if is_settled else _settings_of(program)
+            _exec(command, *flags, *arguments[:place], "--", *program)
+    _exec(command, *arguments)
 
 
 def _settings_of(program: list[str]) -> list[str]:

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import stat
 import subprocess
 import sys
 import tempfile
@@ -77,6 +78,48 @@ class SettingsTest(unittest.TestCase):
     def test_setting_that_is_given_twice_is_refused(self):
         with self.assertRaisesRegex(ValueError, "seed twice"):
             pawl.JobSettings(seed=1, others={"seed": 2}).by_path()
+
+
+class WrapperTest(unittest.TestCase):
+    """What `pawl` passes to pawlctl."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.program = os.path.join(folder.name, "program.py")
+        # Only the text counts: a node's program is not run for its settings.
+        pathlib.Path(self.program).write_text("raise SystemExit('JobSettings(')", encoding="utf-8")
+        self.bin = os.path.join(folder.name, "bin")
+        os.mkdir(self.bin)
+        stub = pathlib.Path(self.bin, "pawlctl")
+        stub.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n', encoding="utf-8")
+        stub.chmod(stub.stat().st_mode | stat.S_IXUSR)
+
+    def words(self, *arguments):
+        """The arguments of pawlctl."""
+        ended = subprocess.run(
+            [sys.executable, "-m", "pawl", *arguments],
+            env={**os.environ, "PAWL_BIN_DIR": self.bin},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        return ended.stdout.splitlines()
+
+    def test_node_without_a_program_is_that_command_of_pawlctl(self):
+        flags = ["--scheduler=10.0.0.1:7000", "--servers=1"]
+        self.assertEqual(self.words("node", *flags), ["node", *flags])
+
+    def test_node_with_a_program_is_that_command_of_pawlctl(self):
+        words = self.words("node", "--scheduler=10.0.0.1:7000", self.program, "--epochs=2")
+        python = [sys.executable, "-u", self.program, "--epochs=2"]
+        self.assertEqual(words, ["node", "--scheduler=10.0.0.1:7000", "--", *python])
+
+    def test_run_without_settings_is_that_command_of_pawlctl(self):
+        pathlib.Path(self.program).write_text("print()", encoding="utf-8")
+        words = self.words("run", "--workers=2", self.program)
+        self.assertEqual(words, ["run", "--workers=2", "--", sys.executable, "-u", self.program])
 
 
 if __name__ == "__main__":
