@@ -30,7 +30,8 @@ class LocalCluster:
       servers: how many.
       job: fields of the job (proto/job.proto) as "path": value, such as
         {"consistency.mode": "ASYNC", "replicas": 2}.
-      folder: keeps logs and data there; default: a temporary folder, removed at the end.
+      folder: keeps logs and data there; default: a temporary folder, removed at the end. What an
+        earlier cluster has left there, its data too, is removed first.
       tls: use mutual TLS, with certificates made for this cluster in `folder`/out/tls.
     """
 
@@ -59,6 +60,9 @@ class LocalCluster:
         command += ["--tls"] if tls else []
         command += ["--set=%s=%s" % setting for setting in (job or {}).items()]
         self._output = pathlib.Path(self.folder, "pawlctl.log")
+        self._address_file = pathlib.Path(self.folder, "out", "scheduler.addr")
+        # An earlier cluster's file stays until pawlctl has started and removes it.
+        earlier = self._read_address()[0]
         with open(self._output, "wb") as output:
             # A group of its own: Ctrl-C reaches only this process, which closes stdin at its end.
             self._process = subprocess.Popen(
@@ -76,7 +80,7 @@ class LocalCluster:
             self, _end, self._process, self.folder if self._temporary else None
         )
         try:
-            self.scheduler = self._wait_for_address()
+            self.scheduler = self._wait_for_address(earlier)
         except BaseException:
             self.close()
             raise
@@ -102,19 +106,25 @@ class LocalCluster:
     def __exit__(self, *_: Any) -> None:
         self.close()
 
-    def _wait_for_address(self) -> str:
-        address_file = pathlib.Path(self.folder, "out", "scheduler.addr")
+    def _read_address(self) -> tuple[Optional[tuple[int, int]], str]:
+        """What tells the address file from an earlier one, and its text; (None, ""): no file."""
+        try:
+            with open(self._address_file, encoding="utf-8") as file:
+                status = os.fstat(file.fileno())
+                return (status.st_ino, status.st_mtime_ns), file.read().strip()
+        except FileNotFoundError:
+            return None, ""
+
+    def _wait_for_address(self, earlier: Optional[tuple[int, int]]) -> str:
+        """The text of an address file that is not the earlier one."""
         deadline = time.monotonic() + _START_TIMEOUT_S
         while time.monotonic() < deadline:
             if self._process.poll() is not None:
                 raise errors.FailedPreconditionError(
                     "the cluster cannot start:\n" + self._output.read_text("utf-8", "replace")
                 )
-            try:
-                address = address_file.read_text(encoding="utf-8").strip()
-            except FileNotFoundError:
-                address = ""
-            if address:
+            file, address = self._read_address()
+            if address and file != earlier:
                 return address
             time.sleep(_POLL_S)
         raise errors.DeadlineExceededError(

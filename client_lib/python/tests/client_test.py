@@ -340,6 +340,18 @@ class ClusterTest(unittest.TestCase):
                 table.push(np.arange(100), np.ones((100, 1)))
                 np.testing.assert_array_equal(table.pull(np.arange(100)), np.full((100, 1), -2))
 
+    def test_clusters_may_use_a_folder_one_after_the_other(self):
+        folder = tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR"))
+        schedulers = []
+        for _ in range(2):
+            with pawl.LocalCluster(folder=folder) as cluster, cluster.client() as client:
+                schedulers.append(cluster.scheduler)
+                table = client.table("t", dim=1, optimizer=pawl.SGD(1.0))
+                # The rows of the earlier cluster are removed.
+                np.testing.assert_array_equal(table.pull([1]), [[0]])
+                table.push([1], [[1.0]])
+        self.assertEqual(len(set(schedulers)), 2)
+
     def test_children_keep_the_files_of_a_process_with_a_closed_cluster(self):
         with pawl.LocalCluster():
             pass
