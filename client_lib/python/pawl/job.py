@@ -235,9 +235,10 @@ class Job:
           prefetch: from a batch, {module: the module's input}. What the module looks up is then
             fetched while the previous step is computed. In SYNC mode nothing becomes stale.
           schedulers: of torch.optim.lr_scheduler, for pawl.torch's optimizer. The job steps them
-            once per step; rank 0 sends what changes to the servers.
+            once per step; rank 0 sends what changes to the servers. Job.keep must not have them.
           progress: draw a bar of the steps on stderr. Needs the package tqdm.
         """
+        self._kept.check_schedulers(schedulers)
         _follow_schedulers(schedulers)
         self._open(data)
         batches = self._batches(prefetch)

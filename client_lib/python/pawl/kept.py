@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 import zlib
-from typing import Any, Iterable, Optional, Protocol
+from typing import Any, Iterable, Optional, Protocol, Sequence
 
 import numpy as np
 
@@ -285,6 +285,20 @@ class Kept:
             if name in self._objects:
                 raise errors.InvalidArgumentError("Job.keep(%s=...): kept already" % name)
             self._objects[name] = kept
+
+    def check_schedulers(self, schedulers: Sequence[Any]) -> None:
+        """Raises InvalidArgumentError for a scheduler of Job.steps(schedulers=...) that is kept.
+
+        Each process steps it from the job's first step on, also one that is restarted: a state that
+        is loaded there would be stepped a second time.
+        """
+        for name, kept in self._objects.items():
+            if any(kept is scheduler for scheduler in schedulers):
+                raise errors.InvalidArgumentError(
+                    "Job.keep(%s=...): job.steps(schedulers=[...]) has this %s too, and steps it "
+                    "itself, also after a restart; leave it out of Job.keep"
+                    % (name, type(kept).__name__)
+                )
 
     def save(self) -> dict[str, Any]:
         """{name: state} of all objects."""

@@ -143,6 +143,20 @@ class JobTest(unittest.TestCase):
         self.assertEqual(self.client.progress["failure"], "a worker gave no reason")
 
 
+    def test_scheduler_that_the_job_steps_is_not_kept(self):
+        kept, own = [
+            torch.optim.lr_scheduler.LambdaLR(torch.optim.SGD(layer.parameters(), 0.1), float)
+            for layer in (torch.nn.Linear(1, 1), torch.nn.Linear(1, 1))
+        ]
+        self.job.keep(decay=kept)
+        words = r"Job\.keep\(decay=\.\.\.\): job\.steps.* has this LambdaLR too"
+        with self.assertRaisesRegex(errors.InvalidArgumentError, words):
+            next(self.job.steps([], schedulers=[own, kept]))
+        # One that the program steps is not refused; the next check is that of the data.
+        with self.assertRaisesRegex(errors.InvalidArgumentError, "a SYNC job cannot train on list"):
+            next(self.job.steps([]))
+
+
 class BackupWorkersTest(unittest.TestCase):
     def setUp(self):
         client = FakeClient()
