@@ -118,7 +118,14 @@ def _absolute(job: Mapping[str, Any]) -> dict[str, Any]:
     for part, names in (("data", ("train", "eval")), ("checkpoint", ("dir",))):
         if isinstance(made.get(part), Mapping):
             made[part] = {
-                name: os.path.abspath(value) if name in names and value else value
+                name: _absolute_paths(value) if name in names and value else value
                 for name, value in made[part].items()
             }
     return made
+
+
+def _absolute_paths(value: Any) -> Any:
+    """A path, or a list of paths."""
+    if isinstance(value, (list, tuple)):
+        return [_absolute_paths(path) for path in value]
+    return os.path.abspath(value)

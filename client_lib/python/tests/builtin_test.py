@@ -56,6 +56,16 @@ class BuiltInTest(unittest.TestCase):
         again = pawl.train(path, settings={"epochs": 2}, out="again", quiet=True)
         self.assertEqual(again["digest"], result["digest"])
 
+    def test_job_may_name_several_files(self):
+        lines = pathlib.Path("train.libsvm").read_text("ascii").splitlines(keepends=True)
+        for name, part in (("a.libsvm", lines[:200]), ("b.libsvm", lines[200:])):
+            pathlib.Path(name).write_text("".join(part), "ascii")
+        whole = pawl.train(self.job, settings={"epochs": 1}, quiet=True)
+        for files in (["a.libsvm", "b.libsvm"], ("a.libsvm", "b.libsvm")):
+            self.job["data"]["train"] = files
+            parts = pawl.train(self.job, settings={"epochs": 1}, quiet=True)
+            self.assertEqual(parts["digest"], whole["digest"])
+
     def test_job_that_fails_says_why(self):
         with self.assertRaisesRegex(pawl.FailedPreconditionError, "bath_size"):
             pawl.train({**self.job, "bath_size": 3}, quiet=True)
