@@ -313,6 +313,64 @@ class TorchTest(unittest.TestCase):
         rows = module.handles[0].table(self.client).pull([5])
         np.testing.assert_array_equal(rows, [[-1, -1]])
 
+    def test_gradients_that_come_after_a_step_belong_to_the_next(self):
+        module = pt.Embedding(self.name(), 2, optimizer=pawl.SGD(1.0), init=pawl.Constant(0.0))
+        other = torch.nn.Embedding(10, 2)
+        torch.nn.init.zeros_(other.weight)
+        ours, theirs = self.start(module), torch.optim.SGD(other.parameters(), 1.0)
+
+        def late_backward(net, optimizer):
+            a, b = net(torch.tensor([6])), net(torch.tensor([7, 6]))
+            a.sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            b.sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+        def graph_of_several_steps(net, optimizer):
+            loss = (net(torch.tensor([5, 5])) * torch.tensor([1.0, 3.0])).sum()
+            for _ in range(3):
+                loss.backward(retain_graph=True)
+                optimizer.step()
+                optimizer.zero_grad()
+            # Two for one step, beside those of another forward.
+            loss.backward(retain_graph=True)
+            loss.backward()
+            net(torch.tensor([5])).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+        for program in (late_backward, graph_of_several_steps):
+            program(module, ours)
+            program(other, theirs)
+            ours.wait()
+            np.testing.assert_array_equal(
+                module.handles[0].table(self.client).pull(np.arange(10)), other.weight.detach()
+            )
+
+    def test_forward_without_a_backward_ends_with_its_graph(self):
+        module = pt.Embedding(self.name(), 2, optimizer=pawl.SGD(1.0))
+        optimizer = self.start(module)
+        rows = module(torch.tensor([1]))
+        recorded = weakref.ref(module._recorded[-1])
+        optimizer.step()
+        self.assertEqual(module._recorded, [])
+        gc.collect()
+        self.assertIsNotNone(recorded())
+        del rows
+        gc.collect()
+        self.assertIsNone(recorded())
+
+    def test_graph_may_outlive_its_module(self):
+        module = pt.Embedding(self.name(), 2, optimizer=pawl.SGD(1.0))
+        optimizer = self.start(module)
+        rows = module(torch.tensor([1]))
+        optimizer.step()
+        del module, optimizer
+        gc.collect()
+        rows.sum().backward()
+
     def scaled(self, **options):
         """A module whose rows begin at 0, its optimizer with the rate 1, and a GradScaler."""
         module = pt.Embedding(self.name(), 2, optimizer=pawl.SGD(1.0), init=pawl.Constant(0.0))

@@ -9,7 +9,9 @@ they do for any leaf.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
+import weakref
 from typing import Any, Callable, Iterator, Optional, Sequence
 
 import numpy as np
@@ -149,7 +151,10 @@ class Rows:
         self.places: Optional[np.ndarray] = None
         if order == list(range(len(wanted))) and all(want.padding is None for want in wanted):
             self.places = self.distinct.places
+        # Its .grad is what step() pushes. None: before tensor(), and between release() and add().
         self.leaf: Optional[torch.Tensor] = None
+        # Whether the leaf of tensor() has been released. `leaf` is then one that stands in for it.
+        self._is_released = False
 
     def parts(self) -> list[CallPart]:
         """For Session.pull."""
@@ -160,11 +165,46 @@ class Rows:
         self.leaf = torch.from_numpy(self._buffer).to(device).requires_grad_(requires_grad)
         return self.leaf
 
-    def gradient(self) -> Optional[np.ndarray]:
-        """The leaf's gradient as an array; None: it has none, or there are no rows."""
-        if self.leaf is None or self.leaf.grad is None or self.padding_row == 0:
-            return None
+    def has_gradient(self) -> bool:
+        """Whether there is something to push."""
+        return self.leaf is not None and self.leaf.grad is not None
+
+    def gradient(self) -> np.ndarray:
+        """The leaf's gradient as an array. REQUIRES: has_gradient()."""
+        assert self.leaf is not None and self.leaf.grad is not None
         return self.leaf.grad.to("cpu", torch.float32).contiguous().numpy()
+
+    def release(self, module: "LookupModule") -> None:
+        """Drops the leaf and its gradient.
+
+        From now on the forward's graph owns the leaf, and the leaf these rows. A gradient that a
+        later backward() of the graph computes is given to the module's on_late_gradient.
+        """
+        leaf, self.leaf = self.leaf, None
+        if leaf is None:
+            return
+        # What was taken is pushed later: another backward() must not add to it.
+        leaf.grad = None
+        if not self._is_released:
+            leaf.register_hook(functools.partial(_pass_on, weakref.ref(module), self))
+        self._is_released = True
+
+    def add(self, gradient: torch.Tensor) -> None:
+        """Adds a gradient that has come after release()."""
+        gradient = gradient.detach()
+        if self.leaf is None:
+            self.leaf = torch.empty_like(gradient).requires_grad_()
+        before = self.leaf.grad
+        self.leaf.grad = gradient.clone() if before is None else before + gradient
+
+
+def _pass_on(
+    module: "weakref.ref[LookupModule]", rows: Rows, gradient: torch.Tensor
+) -> None:
+    """A hook of a released leaf. A graph that outlives its module trains nothing."""
+    recorder = module()
+    if recorder is not None:
+        recorder.on_late_gradient(rows, gradient)
 
 
 class Fetch:
@@ -247,7 +287,8 @@ class LookupModule(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.handles: list[TableHandle] = []
-        self._recorded: list[Fetch] = []
+        # Looked up since the last step(), or with a gradient since then.
+        self._recorded: list[Rows] = []
         # By session and step: the input, its version, and its rows on their way.
         self._prefetched: dict[tuple[Session, int], tuple[Any, int, Fetch]] = {}
         self._client: Optional[Client] = None
@@ -319,7 +360,7 @@ class LookupModule(torch.nn.Module):
             fetch.pull = session.pull(parts) if parts else None
         fetch.wait(device, is_training, job)
         if is_training and self.has_optimizer:
-            self._recorded.append(fetch)
+            self._recorded += [rows for rows in fetch.rows if rows.padding_row > 0]
         elif is_training and not self._warned:
             self._warned = True
             _log.warning(
@@ -332,32 +373,20 @@ class LookupModule(torch.nn.Module):
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drops gradients that step() has not pushed. A forward without a gradient can get one."""
         super().zero_grad(set_to_none)
-        self._recorded = [
-            fetch
-            for fetch in self._recorded
-            if all(rows.leaf is None or rows.leaf.grad is None for rows in fetch.rows)
-        ]
+        self._release([rows for rows in self._recorded if rows.has_gradient()])
 
     def gradient_leaves(self) -> Iterator[torch.Tensor]:
         """The rows whose gradients take_gradients would return."""
-        for fetch in self._recorded:
-            for rows in fetch.rows:
-                if rows.leaf is not None and rows.leaf.grad is not None and rows.padding_row > 0:
-                    yield rows.leaf
+        for rows in self._recorded:
+            if rows.leaf is not None and rows.leaf.grad is not None:
+                yield rows.leaf
 
     def take_gradients(self, weight: float, element_type: str) -> list[CallPart]:
-        """The gradients times the weight, of all lookups since the last call, for Session.push."""
+        """The gradients times the weight, all that came since the last call, for Session.push."""
         found = [
-            (rows.distinct, gradient)
-            for fetch in self._recorded
-            for rows in fetch.rows
-            for gradient in [rows.gradient()]
-            if gradient is not None
+            (rows.distinct, rows.gradient()) for rows in self._recorded if rows.has_gradient()
         ]
-        # They are pushed later: another backward() of the same graph must not add to them.
-        for leaf in self.gradient_leaves():
-            leaf.grad = None
-        self._recorded.clear()
+        self._release(self._recorded)
         if weight != 1.0:
             found = [(rows, gradient * np.float32(weight)) for rows, gradient in found]
         tables = [table.id for rows, _ in found for table in rows.tables]
@@ -379,5 +408,18 @@ class LookupModule(torch.nn.Module):
         ]
 
     def forget(self) -> None:
-        """Drops what has been recorded."""
-        self._recorded.clear()
+        """Drops the gradients that have come."""
+        self._release(self._recorded)
+
+    def _release(self, released: list[Rows]) -> None:
+        """Drops these and their gradients, until a backward() gives them another one."""
+        dropped = set(map(id, released))
+        self._recorded = [rows for rows in self._recorded if id(rows) not in dropped]
+        for rows in released:
+            rows.release(self)
+
+    def on_late_gradient(self, rows: Rows, gradient: torch.Tensor) -> None:
+        """A backward() after the step() has given released rows a gradient: the next one's."""
+        if rows.leaf is None:
+            self._recorded.append(rows)
+        rows.add(gradient)
