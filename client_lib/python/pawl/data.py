@@ -21,13 +21,16 @@ def hash64(values: Any, column: Optional[str] = None) -> np.ndarray:
 
     Args:
       values: str, bytes or integers (which count as decimal text): a list, or an array of NumPy,
-        pandas or Arrow. None and missing values are refused.
+        pandas or Arrow. None and missing values are refused. NumPy's arrays of type S and U have
+        no zeros at the end of a text.
       column: the name of the column. The keys are then those that the built-in models use for its
         categories (worker/data/feature_key.h), and equal texts of other columns have others.
 
     Also in the processes of a DataLoader. As torch's keys: `torch.from_numpy(keys.view("int64"))`.
     """
-    array = np.asarray(values)
+    # NumPy's own types for texts would drop zeros at their ends.
+    is_plain = isinstance(values, (str, bytes, list, tuple))
+    array = np.array(values, dtype=object) if is_plain else np.asarray(values)
     if array.size == 0:
         return np.empty(array.shape, np.uint64)
     if array.dtype.kind in "iu":

@@ -32,6 +32,8 @@ def keys_of(keys: Keys) -> np.ndarray:
     int64 is taken bit by bit, so -1 is 2**64 - 1. Raises InvalidArgumentError for other types.
     """
     array = np.asarray(keys)
+    if array.dtype.kind in "fO" and not isinstance(keys, np.ndarray):
+        array = _integers_of(keys, array)
     if array.size == 0:
         return np.empty(0, np.uint64)
     if array.dtype == np.int64:
@@ -45,6 +47,20 @@ def keys_of(keys: Keys) -> np.ndarray:
             "keys have the type %s; they must be integers of at most 64 bits" % array.dtype
         )
     return np.ascontiguousarray(array).reshape(-1)
+
+
+def _integers_of(keys: Any, array: np.ndarray) -> np.ndarray:
+    """The keys as uint64, or `array` if one is no integer of 64 bits.
+
+    NumPy makes float64 of a list that has integers beyond int64 beside others.
+    """
+    values = np.array(keys, dtype=object)
+    flat = values.reshape(-1).tolist()
+    for value in flat:
+        if not isinstance(value, (int, np.integer)) or not -(2**63) <= value < 2**64:
+            return array
+    bits = [int(value) & (2**64 - 1) for value in flat]
+    return np.array(bits, np.uint64).reshape(values.shape)
 
 
 def _values_of(values: Any, what: str) -> np.ndarray:

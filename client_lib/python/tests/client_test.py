@@ -72,6 +72,19 @@ class ClientTest(unittest.TestCase):
         (figure,) = self.client.status()["metrics"]
         self.assertEqual((figure["name"], figure["value"]), ("last", 0.5))
 
+    def test_keys_of_lists_have_64_bits(self):
+        table = self.table(dim=1)
+        rows = [[1.0], [2.0]]
+        table.assign([2**64 - 1, 5], rows)
+        np.testing.assert_array_equal(table.pull([2**64 - 1, 5]), rows)
+        np.testing.assert_array_equal(table.pull([-1, 5]), rows)
+        np.testing.assert_array_equal(table.pull([[5, 2**64 - 1]]), [rows[::-1]])
+        table.push([2**63, 1], rows)
+        self.assertEqual(table.pull(np.array([2**63, 1], np.uint64)).ravel().tolist(), [-1, -2])
+        for wrong in ([2**64, 1], [2**63, 0.5], [-(2**63) - 1], [0.0]):
+            with self.subTest(wrong), self.assertRaisesRegex(ValueError, "at most 64 bits"):
+                table.pull(wrong)
+
     def test_no_keys_are_a_call_without_effect(self):
         table = self.table()
         self.assertEqual(table.pull([]).shape, (0, 2))

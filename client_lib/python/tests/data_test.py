@@ -92,6 +92,16 @@ class SourceTest(unittest.TestCase):
         self.assertEqual(int(data.hash64("abc").reshape(())), 0x44BC2CF5AD770999)
         self.assertEqual(data.hash64([]).shape, (0,))
 
+    def test_zeros_at_the_end_of_a_category_count(self):
+        for plain, longer in ((b"a", b"a\0"), ("a", "a\0")):
+            keys = {
+                int(key)
+                for values in ([plain, longer], (plain, longer), plain, longer)
+                for key in data.hash64(values).reshape(-1)
+            }
+            self.assertEqual(len(keys), 2)
+        np.testing.assert_array_equal(data.hash64([b"a\0"]), data.hash64(["a\0"]))
+
     def test_what_is_no_category_is_refused(self):
         for wrong in ([None], [0.5], np.array([None, "a"], object), [True]):
             with self.assertRaises(errors.InvalidArgumentError):

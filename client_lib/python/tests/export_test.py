@@ -387,6 +387,12 @@ class ExportTest(unittest.TestCase):
                 pt.load_state_dict(net, given, self.client)
             self.assertIn(words, str(raised.exception))
 
+    def test_pretrained_keys_have_64_bits(self):
+        rows = torch.arange(4.0).view(2, 2)
+        net = pt.Embedding.from_pretrained(self.name(), rows, keys=[2**64 - 1, 5])
+        pt.SparseOptimizer(net, self.client, assigns=True)
+        torch.testing.assert_close(net.eval()(torch.tensor([-1, 5])), rows)
+
     def test_pretrained_rows_are_set_by_the_process_that_assigns(self):
         rows = torch.randn(7, 4)
         self.enterContext(mock.patch("pawl.torch.lookup._ROWS_IN_CALL", 3))

@@ -46,7 +46,7 @@ class InitialRows:
     @staticmethod
     def of(table: str, dim: int, keys: Any, rows: Any, slots: Any = None) -> "InitialRows":
         """Converts tensors or arrays. Raises InvalidArgumentError if they do not fit."""
-        flat = keys_of(_array(keys))
+        flat = keys_of(_array(keys) if isinstance(keys, torch.Tensor) else keys)
         values = np.ascontiguousarray(_array(rows), np.float32)
         if values.shape != (flat.size, dim):
             raise errors.InvalidArgumentError(
