@@ -1,6 +1,7 @@
 """`python -m pawl convert`: record files, and training on them as on the CSV file."""
 
 import contextlib
+import gzip
 import io
 import os
 import pathlib
@@ -233,6 +234,36 @@ class ConvertTest(unittest.TestCase):
         self.assertIn("a.csv:1: the header line is not UTF-8",
                       self.convert("a.rec", "--csv", "a.csv", code=1))
         self.assertEqual(os.listdir(), ["a.csv"])
+
+    def test_byte_order_mark_is_no_part_of_a_name(self):
+        text = "\ufeffx,y\n1,2\n".encode()
+        with open("a.csv", "wb") as file:
+            file.write(text)
+        with gzip.open("b.csv.gz", "wb") as file:
+            file.write(text)
+        for name in ("a.csv", "b.csv.gz"):
+            output = self.convert("a.rec", "--csv", name, "--type", "x=int64", "y=int64")
+            self.assertEqual(
+                [line.split() for line in output.splitlines()[1:]], [["int64", "x"], ["int64", "y"]]
+            )
+
+    def test_fields_of_csv_files_may_be_long(self):
+        with open("a.csv", "w", encoding="utf-8") as file:
+            file.write("x\n%s\n" % ("a" * 200000))
+        self.assertIn("1 rows", self.convert("a.rec", "--csv", "a.csv"))
+        self.assertIn(b"a" * 200000, Blocks("a.rec").bytes)
+
+    def test_cut_or_damaged_gzip_files_are_named(self):
+        lines = ["x,y"] + ["%d,%d" % (i, i * i) for i in range(50000)]
+        whole = gzip.compress("\n".join(lines).encode())
+        damaged = bytearray(whole)
+        damaged[len(whole) // 2] ^= 0xFF
+        for content in (whole[:-100], bytes(damaged), whole[:20]):
+            with open("a.csv.gz", "wb") as file:
+                file.write(content)
+            output = self.convert("a.rec", "--csv", "a.csv.gz", code=1)
+            self.assertRegex(output, r"^pawl convert: a\.csv\.gz:\d+: ")
+            self.assertEqual(os.listdir(), ["a.csv.gz"])
 
     def test_command_is_one_of_pawl(self):
         with open("a.csv", "w", encoding="utf-8") as file:

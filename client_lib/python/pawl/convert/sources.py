@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import gzip
+import zlib
 from typing import Any, Iterator, Mapping, Optional, Sequence
 
 import numpy as np
@@ -14,6 +15,10 @@ from pawl.convert.record_file import Column
 from pawl.parquet import _import_pyarrow
 
 _CHUNK_ROWS = 65536
+# A longer one does not fit into a block of a record file.
+_MAX_FIELD_LENGTH = 16 << 20
+# What a reader of CSV raises for a file that is damaged, cut or no text.
+_DAMAGED = (csv.Error, EOFError, zlib.error, gzip.BadGzipFile)
 
 
 @dataclasses.dataclass
@@ -207,6 +212,8 @@ def text(
     """
     if len(delimiter) != 1 or delimiter in '"\r\n':
         raise _invalid("the delimiter is %r; it must be one character, no quote or end", delimiter)
+    # This limit is the whole process's. By default it is 131,072 characters.
+    csv.field_size_limit(max(csv.field_size_limit(), _MAX_FIELD_LENGTH))
     style: dict[str, Any] = {"delimiter": delimiter}
     style["quoting"] = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
     types, lists = types or {}, lists or {}
@@ -228,7 +235,7 @@ def text(
                 if names is None:
                     next(reader)
                 rows: list[list[str]] = []
-                for row in reader:
+                for row in _rows(path, reader):
                     if not row:
                         continue
                     if len(row) != len(header):
@@ -251,17 +258,28 @@ def text(
 
 
 def _open(path: str) -> Any:
-    if str(path).endswith(".gz"):
-        return gzip.open(path, "rt", encoding="utf-8", errors="surrogateescape", newline="")
     # A byte order mark is not part of the first name.
-    return open(path, encoding="utf-8-sig", errors="surrogateescape", newline="")
+    style: dict[str, Any] = {"encoding": "utf-8-sig", "errors": "surrogateescape", "newline": ""}
+    return gzip.open(path, "rt", **style) if str(path).endswith(".gz") else open(path, **style)
+
+
+def _rows(path: str, reader: Any) -> Iterator[list[str]]:
+    """The reader's rows. Raises InvalidArgumentError for what it cannot read, by file and line."""
+    while True:
+        try:
+            row = next(reader)
+        except StopIteration:
+            return
+        except _DAMAGED as error:
+            raise _invalid("%s:%d: %s", path, reader.line_num + 1, error) from error
+        yield row
 
 
 def _header(path: str, style: Mapping[str, Any]) -> list[str]:
     try:
         with _open(path) as file:
             return next(csv.reader(file, **style))
-    except csv.Error as error:
+    except _DAMAGED as error:
         raise _invalid("%s:1: %s", path, error) from error
     except StopIteration:
         raise _invalid("%s is empty; its first line must be a header", path) from None
