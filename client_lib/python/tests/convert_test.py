@@ -131,6 +131,14 @@ class ConvertTest(unittest.TestCase):
             ("float32", np.zeros((2, 2)), "'x' has 2 dimensions"),
             ("int32", [1], "'x' has the type 'int32'"),
         ]
+        nan = float("nan")
+        for values in ([[1.0], [nan, 2.0]], [np.array([nan])], np.array([[1.0, nan]])):
+            with self.subTest(values), self.assertRaisesRegex(
+                errors.InvalidArgumentError, "'x' has a list with NaN"
+            ):
+                column = convert.Column("x", "float32", is_list=True)
+                with convert.RecordWriter("x.rec", [column]) as writer:
+                    writer.write({"x": values})
         for kind, values, text in cases:
             with self.subTest(text), self.assertRaisesRegex(errors.InvalidArgumentError, text):
                 with convert.RecordWriter("x.rec", [convert.Column("x", kind)]) as writer:

@@ -254,8 +254,7 @@ class _Values:
         self._present: Optional[np.ndarray] = None
         if column.is_list:
             values = self._lists(data)
-            if isinstance(values, np.ndarray) and values.dtype.kind == "f":
-                self._refuse_nan(values)
+            self._refuse_nan(values)
         else:
             values = self._find_absent(data)
         self._values = self._converted(values)
@@ -303,8 +302,14 @@ class _Values:
             self._present = present
         return data
 
-    def _refuse_nan(self, values: np.ndarray) -> None:
-        if np.isnan(values).any():
+    def _refuse_nan(self, values: Any) -> None:
+        if isinstance(values, np.ndarray) and values.dtype.kind != "O":
+            has_nan = values.dtype.kind == "f" and bool(np.isnan(values).any())
+        else:
+            has_nan = any(
+                isinstance(value, (float, np.floating)) and np.isnan(value) for value in values
+            )
+        if has_nan:
             raise self._error("has a list with NaN; remove it from the list")
 
     def _converted(self, values: Any) -> Any:
