@@ -233,6 +233,11 @@ def _to_numpy(name: str, column: Any) -> Any:
     array = column.combine_chunks()
     if isinstance(array, pyarrow.ChunkedArray):
         array = array.chunk(0) if array.num_chunks else pyarrow.array([], array.type)
+    if pyarrow.types.is_fixed_size_list(array.type):
+        values = array.flatten()
+        _check_no_nulls(name, values)
+        offsets = np.arange(len(array) + 1, dtype=np.int64) * array.type.list_size
+        return values.to_numpy(zero_copy_only=False), offsets
     if pyarrow.types.is_list(array.type) or pyarrow.types.is_large_list(array.type):
         offsets = array.offsets.to_numpy().astype(np.int64)
         values = array.flatten()

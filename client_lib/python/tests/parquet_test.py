@@ -32,6 +32,9 @@ class ParquetTest(unittest.TestCase):
                     "label": (ids % 2).astype(np.float32),
                     "tags": [list(range(i, i + i % 4)) for i in ids.tolist()],
                     "name": ["n%d" % i for i in ids],
+                    "pair": pyarrow.array(
+                        [[i, -i] for i in ids.tolist()], pyarrow.list_(pyarrow.int64(), 2)
+                    ),
                     "noise": rng.random(rows),
                 }
             )
@@ -83,6 +86,9 @@ class ParquetTest(unittest.TestCase):
             ids = batch["id"]
             np.testing.assert_array_equal(batch["label"], (ids % 2).astype(np.float32))
             self.assertEqual(batch["name"].tolist(), ["n%d" % i for i in ids])
+            values, offsets = batch["pair"]
+            np.testing.assert_array_equal(values, np.stack([ids, -ids], axis=1).ravel())
+            np.testing.assert_array_equal(offsets, 2 * np.arange(len(ids) + 1))
             values, offsets = batch["tags"]
             self.assertEqual(len(offsets), len(ids) + 1)
             for place, number in enumerate(ids):
