@@ -15,7 +15,7 @@ from pawl.futures import Future
 from pawl.hosted_ranks import HostedRanks
 from pawl.items import pull_item
 from pawl.rank import Rank, StepPart
-from pawl.reporter import Reporter
+from pawl.reporter import Reporter, progress_bar
 from pawl.session import Session
 from pawl.watchdog import Watchdog
 from pawl.worker_folder import WorkerFolder
@@ -38,15 +38,6 @@ _BEFORE_STEPS = (-1, -1)
 _ENDLESS = data_module.ENDLESS
 
 _current: Optional["Job"] = None
-
-
-def _bar(steps: int) -> Any:
-    """A bar of tqdm, with a total if the data has an end."""
-    try:
-        from tqdm.auto import tqdm
-    except ImportError as error:
-        raise errors.FailedPreconditionError("progress: pip install tqdm") from error
-    return tqdm(total=steps if steps < _ENDLESS else None, unit="step")
 
 
 def _follow_schedulers(schedulers: Sequence[Any]) -> None:
@@ -264,11 +255,12 @@ class Job:
 
     def _with_bar(self, batches: Iterator[Any]) -> Iterator[Any]:
         """The batches, with a bar of the steps."""
-        with contextlib.closing(_bar(self._end - self.begin_at)) as bar:
+        steps = self._end - self.begin_at if self._end < _ENDLESS else None
+        with contextlib.closing(progress_bar(steps)) as bar:
             for batch in batches:
                 yield batch
                 # The bar follows the rank that is ahead.
-                bar.update(max(0, self._step + 1 - self.begin_at - bar.n))
+                bar.update(max(0, self._step + 1 - bar.n))
 
     def _batches(self, prefetch: Optional[Callable[[Any], Any]]) -> Iterator[Any]:
         source, begin_at, end = self._source, self.begin_at, self._end

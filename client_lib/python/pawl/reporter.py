@@ -32,6 +32,15 @@ _MAX_REPORTS = 100
 _PART_WAIT_S = 1.0
 
 
+def progress_bar(steps: Optional[int]) -> Any:
+    """A bar of tqdm, with a total unless `steps` is None."""
+    try:
+        from tqdm.auto import tqdm  # pylint: disable=import-outside-toplevel
+    except ImportError as error:
+        raise errors.FailedPreconditionError("progress: pip install tqdm") from error
+    return tqdm(total=steps, unit="step")
+
+
 class Reporter:
     """Sends a worker's reports. Use it from one thread."""
 

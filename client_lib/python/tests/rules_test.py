@@ -76,8 +76,10 @@ class RulesTest(unittest.TestCase):
                 def update(self, more): self.n += more
                 def close(self): self.closed = True
             sys.modules["tqdm.auto"] = types.SimpleNamespace(tqdm=Bar)
-            net = pt.Embedding("t", 1, optimizer=pawl.SGD(1.0), init=pawl.Constant(0.0))
-            optimizer = pt.Optimizer(net)
+            # The parameters have a step of their own before the first batch.
+            rows = pt.Embedding("t", 1, optimizer=pawl.SGD(1.0), init=pawl.Constant(0.0))
+            net = torch.nn.Sequential(rows, torch.nn.Linear(1, 1))
+            optimizer = pt.Optimizer(net, dense=pawl.SGD(1.0))
             data = pawl.data.Arrays(np.arange(60), batch_size=10)
             for (keys,) in job.steps(data, progress=True):
                 net(torch.from_numpy(keys)).sum().backward()
