@@ -485,6 +485,26 @@ class TorchTest(unittest.TestCase):
         module(torch.tensor([1, 2]))
         self.assertEqual((session.pulls, self.free_running.pulls), (0, 1))
 
+    def test_features_that_change_after_prefetch_are_fetched_again(self):
+        kinds = [pt.KeyedJaggedTensor] + ([KeyedJaggedTensor] if HAVE_TORCHREC else [])
+        session = self.rank_of_a_sync_job()
+        for number, kind in enumerate(kinds):
+            tables = [pt.EmbeddingBagConfig(self.name(str(number)), 4, ["a"], "SUM")]
+            module = pt.EmbeddingBagCollection(tables, init=pawl.Normal(0, 1))
+            features, other = [
+                kind(keys=["a"], values=torch.tensor(keys), lengths=torch.tensor([2, 1]))
+                for keys in ([1, 2, 3], [1, 9, 3])
+            ]
+            expected = module(other).values()
+            for changes, pulls in ((False, 1), (True, 2)):
+                self.prefetch(module, features, session)
+                if changes:
+                    features.values()[1] = 9
+                session.pulls = 1
+                result = module(features).values()
+                self.assertEqual(session.pulls, pulls)
+            torch.testing.assert_close(result, expected)
+
     def test_zero_grad_may_come_between_forward_and_backward(self):
         module = pt.Embedding(self.name(), 2, optimizer=pawl.SGD(1.0), init=pawl.Constant(0.0))
         optimizer = self.start(module)

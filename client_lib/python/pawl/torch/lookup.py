@@ -267,8 +267,12 @@ def numpy_keys(keys: torch.Tensor) -> np.ndarray:
 
 
 def _version_of(value: Any) -> int:
-    """Changes when a tensor is written to."""
-    return int(getattr(value, "_version", 0))
+    """Changes when a tensor, or one of a KeyedJaggedTensor, is written to."""
+    if isinstance(value, torch.Tensor):
+        return value._version
+    # TorchRec's has its tensors under the same names, None for those that were not given.
+    parts = (getattr(value, name, None) for name in ("_values", "_lengths", "_offsets"))
+    return sum(part._version for part in parts if isinstance(part, torch.Tensor))
 
 
 def not_compiled(function: Callable[..., Any]) -> Callable[..., Any]:
