@@ -211,6 +211,12 @@ def train_in(job: pawl.Job, options: argparse.Namespace) -> None:
     data = pawl.data.Arrays(*parts, batch_size=batch, seed=seed, epochs=options.epochs)
     if options.plain_list:
         data = list(zip(*(part.split(BATCH) for part in samples())))
+        if options.unequal:
+            try:
+                with open(options.result + ".short", "x", encoding="ascii"):
+                    data = data[:2]
+            except FileExistsError:
+                pass
     average = Average()
     if options.keep:
         job.keep(average=average, random=pt.RandomState())
@@ -309,6 +315,8 @@ def main() -> None:
     parser.add_argument("--die_after_assign", action="store_true")
     parser.add_argument("--die_after_push", type=int, default=-1)
     parser.add_argument("--plain_list", action="store_true")
+    # The first process that starts has a list of two batches.
+    parser.add_argument("--unequal", action="store_true")
     torch.set_num_threads(1)
     train(parser.parse_args())
 

@@ -248,6 +248,13 @@ class TrainingTest(unittest.TestCase):
         # Where it is no mistake.
         Run("--plain_list", workers=2, settings=["consistency.mode=ASYNC"]).finish()
 
+    def test_no_rank_waits_for_one_whose_list_has_ended(self):
+        bounded = ["consistency.mode=BOUNDED", "consistency.staleness=1"]
+        run = Run("--plain_list", "--unequal", ranks=2, workers=2, settings=bounded)
+        run.finish()
+        steps = [int(step) for step in re.findall(r"ended step (\d+) ", run.describe())]
+        self.assertGreater(max(steps), 5)
+
     def test_worker_that_hangs_in_a_step_is_restarted(self):
         digest = Run(ranks=2, workers=2).finish()
         hung = Run("--hang_at_step=5", ranks=2, workers=2, step_timeout=20)
