@@ -140,11 +140,12 @@ struct ClientOptions {
   // it gets first.
   bool follows_assignment = false;
   // Client::node() and Client::job_id() of this process's previous incarnation, which the
-  // registration ends. Empty: there was none. Ignored if the scheduler runs another job.
+  // registration ends; Connect waits until that one has been silent for some heartbeats. Empty:
+  // there was none. Ignored if the scheduler runs another job.
   std::string node;
   uint64_t node_job_id = 0;
-  // Must grow with each Connect as that node, across all its processes, so that late messages of a
-  // dead process are recognised; 0: not counted.
+  // Must grow with each Connect as that node, across all its processes, by at most 2^20, so that
+  // late messages of a dead process are recognised; 0: not counted.
   uint32_t node_start_count = 0;
   // The name shown in logs and by `pawlctl nodes`; empty: "host:pid".
   std::string description;
@@ -450,8 +451,8 @@ class Client {
 
   // Done when all `parties` have called it with this name. ABORTED for all if one of them gives up
   // or dies. `party` is the caller's index, from 0. Each name is used once. If `parties` is the
-  // number of ranks, the parties are the ranks: FAILED_PRECONDITION to a process that follows its
-  // assignment and does not host rank `party`.
+  // number of ranks, the parties of workers are the ranks: FAILED_PRECONDITION to a worker that
+  // does not host rank `party`. Clients that use the same name then meet apart from the workers.
   std::future<absl::Status> Barrier(const std::string& name, uint32_t parties, uint32_t party,
                                     const CallOptions& options = {});
   void Barrier(const std::string& name, uint32_t parties, uint32_t party,
@@ -477,8 +478,9 @@ class Client {
       ReportEvaluationRequest request, const CallOptions& options = {});
   void ReportEvaluation(ReportEvaluationRequest request, const CallOptions& options,
                         absl::AnyInvocable<void(absl::StatusOr<ReportEvaluationResponse>)> done);
-  // `ranks`: the finished ranks; empty: all that the process hosts. Their last steps close first
-  // (LogicalWorker::EndStep), unless `progress` reports a failure.
+  // `ranks`: the finished ranks; empty: all that the process hosts (INVALID_ARGUMENT to a process
+  // that follows its assignment). Their last steps close first (LogicalWorker::EndStep), unless
+  // `progress` reports a failure. Outside of SYNC, servers refuse later pushes of these ranks.
   std::future<absl::Status> FinishWork(const WorkerProgress& progress,
                                        const CallOptions& options = {},
                                        absl::Span<const uint32_t> ranks = {});

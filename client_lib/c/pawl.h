@@ -78,10 +78,12 @@ typedef struct pawl_options {
   // gets first.
   int follows_assignment;
   // `node` and `job_id` of pawl_describe in this process's previous incarnation, which the
-  // registration ends: its ranks are free at once. NULL: there was none.
+  // registration ends; pawl_connect waits until that one has been silent for some heartbeats. NULL:
+  // there was none.
   const char* node;
   uint64_t node_job_id;
-  // Must grow with each pawl_connect as that node, across all its processes. 0: not counted.
+  // Must grow with each pawl_connect as that node, across all its processes, by at most 2^20. 0:
+  // not counted.
   uint32_t node_start_count;
   // Shown in logs and by `pawlctl nodes`. NULL: "host:pid".
   const char* description;
@@ -234,7 +236,8 @@ int pawl_report_progress(pawl_client* client, const char* progress_json);
 // has it. PAWL_INVALID_ARGUMENT: the name or the value.
 // PAWL_RESOURCE_EXHAUSTED: this client has reported 256 other names. Both name the limit.
 int pawl_log_metric(pawl_client* client, const char* name, uint64_t step, double value);
-// Done when all `parties` have called it with this name; each name is used once.
+// Done when all `parties` have called it with this name; each name is used once. If `parties` is
+// the number of ranks, workers meet as the hosts of rank `party`, and clients meet apart from them.
 int pawl_barrier(pawl_client* client, const char* name, uint32_t parties, uint32_t party,
                  int64_t timeout_ms, pawl_call** call);
 // `report_json`: pawl.ReportEvaluationRequest; bytes are base64. Result:

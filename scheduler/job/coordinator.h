@@ -204,9 +204,9 @@ class Coordinator {
                         DeferredActions& actions) PAWL_REQUIRES(mu_);
   void OnPlacementChanged(DeferredActions& actions) PAWL_REQUIRES(mu_);
   void MaybeStartJob() PAWL_REQUIRES(mu_);
-  // OK if the node may register.
   Ticket RegisterAs(const RegisterRequest& request, bool only_reads, Done<RegisterResponse> done)
       PAWL_EXCLUDES(mu_);
+  // OK if the node may register.
   absl::Status CheckRegister(const RegisterRequest& request) PAWL_REQUIRES(mu_);
   RegisterResponse ResponseTo(const RegisterRequest& request, const Node& node, bool is_new) const
       PAWL_REQUIRES(mu_);

@@ -231,6 +231,21 @@ TEST_F(CoordinatorWorkersTest, FinishedRanksAreReleasedUnlessAllHaveFinished) {
     EXPECT_FALSE(absl::StrContains(call, "ReleaseLogicalWorker")) << call;
 }
 
+TEST_F(CoordinatorWorkersTest, RestartedWorkerGetsItsFinishedRanksInItsIncarnation) {
+  Begin(absl::StrCat(kTraining, "consistency { mode: ASYNC }"), 1, 2);
+  Join(SERVER_ROLE);
+  const RegisterResponse first = Join(WORKER_ROLE);
+  Join(WORKER_ROLE);
+  const std::map<uint32_t, uint64_t> before = RanksIn(GetAssignment(first));
+  ASSERT_EQ(before.size(), 2u);
+  ASSERT_TRUE(Finish(first).ok());
+  const absl::StatusOr<RegisterResponse> again = ComeBack(first.node());
+  ASSERT_TRUE(again.ok()) << again.status();
+  std::map<uint32_t, uint64_t> expected;
+  for (const auto& [rank, incarnation] : before) expected[rank] = again->incarnation();
+  EXPECT_EQ(RanksIn(GetAssignment(*again)), expected);
+}
+
 TEST_F(CoordinatorWorkersTest, FollowerNamesTheRanksThatItHasFinished) {
   Begin(kTraining, 1, 2);
   Join(SERVER_ROLE);

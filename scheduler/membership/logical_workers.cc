@@ -47,7 +47,9 @@ void LogicalWorkers::Join(const Worker& worker) {
       worker.requested_ranks.empty() && decided_ ? Predecessor(worker.name) : "";
   for (const uint32_t rank : worker.requested_ranks) Assign(host, ranks_[rank], nullptr);
   for (Rank& rank : ranks_) {
-    if (rank.IsOrphaned() && rank.last_host == predecessor) Assign(host, rank, nullptr);
+    // The servers may have released the finished ones in their former incarnation.
+    const bool is_own = rank.finished && rank.host == worker.name;
+    if (is_own || (rank.IsOrphaned() && rank.last_host == predecessor)) Assign(host, rank, nullptr);
   }
 }
 

@@ -112,11 +112,13 @@ EtcdClient::~EtcdClient() = default;
 absl::Status EtcdClient::Call(const char* name, MonotonicTime deadline, const Attempt& attempt) {
   std::vector<std::string> failures;
   absl::StatusCode code = absl::StatusCode::kUnavailable;
+  bool all_refuse = true;
   for (size_t tried = 0; tried < options_.endpoints.size(); ++tried) {
     const std::string& endpoint = options_.endpoints[current_];
     const MonotonicDuration left = deadline - Clock::Real().Now();
     if (left <= MonotonicDuration::zero()) {
       failures.push_back(absl::StrCat(endpoint, ": no time left"));
+      all_refuse = false;
       break;
     }
     if (connection_ == nullptr) {
@@ -132,14 +134,17 @@ absl::Status EtcdClient::Call(const char* name, MonotonicTime deadline, const At
     if (status.ok()) return status;
     if (IsOfCluster(status))
       return Annotate(status, absl::StrCat("etcd at ", endpoint, ", ", name));
-    if (!absl::IsUnavailable(status)) code = status.code();
+    code = status.code();
+    all_refuse = all_refuse && !absl::IsUnavailable(status);
     failures.push_back(absl::StrCat(endpoint, ": ", status.message()));
     // The next call to this endpoint connects again, without gRPC's backoff.
     connection_.reset();
     current_ = (current_ + 1) % options_.endpoints.size();
   }
+  // A member that is away now may not refuse.
   return absl::Status(
-      code, absl::StrCat("no etcd endpoint answers ", name, ": ", absl::StrJoin(failures, "; ")));
+      all_refuse ? code : absl::StatusCode::kUnavailable,
+      absl::StrCat("no etcd endpoint answers ", name, ": ", absl::StrJoin(failures, "; ")));
 }
 
 absl::StatusOr<RangeResponse> EtcdClient::Range(const RangeRequest& request,

@@ -47,10 +47,10 @@ absl::Status CheckEtcdTlsDir(const std::string& tls_dir);
 //
 // Errors of all calls:
 //   INVALID_ARGUMENT, NOT_FOUND, OUT_OF_RANGE, RESOURCE_EXHAUSTED: etcd's own, at once.
-//   PERMISSION_DENIED, UNAUTHENTICATED: etcd's own, after every endpoint was tried.
-//   UNIMPLEMENTED, after every endpoint: one of them does not speak etcd's v3 API.
-//   INTERNAL, after every endpoint: another error of etcd.
-//   UNAVAILABLE: no endpoint answered before `deadline`; the message says why for each.
+//   PERMISSION_DENIED, UNAUTHENTICATED, UNIMPLEMENTED (it does not speak etcd's v3 API), INTERNAL
+//     (another error of etcd): every endpoint has refused; this is the last one's error.
+//   UNAVAILABLE: no endpoint has served the call before `deadline`, and some have not answered; the
+//     message says why for each.
 class EtcdClient {
  public:
   explicit EtcdClient(EtcdClientOptions options);

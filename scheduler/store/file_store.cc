@@ -114,9 +114,12 @@ absl::StatusOr<std::optional<StoredState>> FileStore::Load() {
 absl::StatusOr<StateLog> FileStore::ReadLog(uint64_t* bytes) const {
   const uint64_t max_bytes =
       std::max<uint64_t>(options_.max_log_bytes, kStateLogHeaderBytes + kMaxStateRecordBytes);
-  PAWL_ASSIGN_OR_RETURN(const std::string contents, ReadWholeFile(env_, log_path(), max_bytes));
-  *bytes = contents.size();
-  absl::StatusOr<StateLog> parsed = ParseStateLog(contents);
+  const absl::StatusOr<std::string> contents = ReadWholeFile(env_, log_path(), max_bytes);
+  if (absl::IsResourceExhausted(contents.status()))
+    return absl::DataLossError(contents.status().message());
+  PAWL_RETURN_IF_ERROR(contents.status());
+  *bytes = contents->size();
+  absl::StatusOr<StateLog> parsed = ParseStateLog(*contents);
   if (!parsed.ok()) {
     return Annotate(parsed.status(),
                     absl::StrCat(log_path(), " (move it away to start without a state)"));

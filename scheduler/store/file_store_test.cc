@@ -285,5 +285,15 @@ TEST_F(FileStoreTest, TooLargeLogIsRefused) {
   EXPECT_FALSE(store->Save(2, StateOf(2)).ok());
 }
 
+// The way to become leader repeats other errors.
+TEST_F(FileStoreTest, OversizedLogIsDamage) {
+  env_.SetContents(
+      Open()->log_path(),
+      std::string(kStateLogHeaderBytes + kMaxStateRecordBytes + kMaxLogBytes + 1, 'x'));
+  auto store = Open();
+  ASSERT_TRUE(store->Campaign(Soon()).ok());
+  EXPECT_TRUE(absl::IsDataLoss(store->Load().status())) << store->Load().status();
+}
+
 }  // namespace
 }  // namespace pawl

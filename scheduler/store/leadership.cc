@@ -8,6 +8,8 @@
 namespace pawl {
 namespace {
 
+constexpr std::chrono::minutes kWaitLogInterval{1};
+
 // Whether the store may succeed later: it is away, full, overloaded, or the lease of a campaign has
 // expired. Exiting instead would end the scheduler for good, because service managers do not repeat
 // an exit for a wrong flag.
@@ -16,17 +18,21 @@ bool IsTransient(const absl::Status& status) {
          absl::IsInternal(status) || absl::IsNotFound(status);
 }
 
-// Logs each new message of a wait once.
+// Logs each new message of a wait, and one about a failing store again each minute.
 class WaitLog {
  public:
   void Add(const char* what, const absl::Status& status) {
-    if (status.message() == last_) return;
+    const MonotonicTime now = Clock::Real().Now();
+    const bool has_failed = !absl::IsDeadlineExceeded(status);
+    if (status.message() == last_ && !(has_failed && now >= again_at_)) return;
     last_ = std::string(status.message());
-    spdlog::info("{}: {}", what, last_);
+    again_at_ = now + kWaitLogInterval;
+    spdlog::log(has_failed ? spdlog::level::warn : spdlog::level::info, "{}: {}", what, last_);
   }
 
  private:
   std::string last_;
+  MonotonicTime again_at_;
 };
 
 }  // namespace

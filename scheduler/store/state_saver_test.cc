@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "client_lib/base/testing/eventually.h"
 #include "gtest/gtest.h"
 #include "spdlog/sinks/base_sink.h"
 #include "spdlog/spdlog.h"
@@ -197,8 +198,7 @@ TEST_F(StateSaverTest, EndsWhileStoreFails) {
   for (int i = 0; i < 1000; ++i) store_.FailNext(absl::UnavailableError("no answer"));
   EXPECT_EQ(saver_->UnsavedFor(), MonotonicDuration::zero());
   Change();
-  EXPECT_FALSE(saver_->WaitUntilSaved(Clock::Real().Now() + kSaveRetryInterval));
-  EXPECT_GT(saver_->UnsavedFor(), MonotonicDuration::zero());
+  EXPECT_TRUE(Eventually([&] { return saver_->UnsavedFor() > MonotonicDuration::zero(); }));
   saver_.reset();
   MutexLock lock(mu_);
   EXPECT_EQ(saved_, 0u);

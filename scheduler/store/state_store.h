@@ -60,7 +60,8 @@ class StateStore {
   // Waits until this process is the leader. Returns OK at once if it is.
   //   DEADLINE_EXCEEDED: another process leads; the message names it. Call again. A standby with
   //     short deadlines is easy to stop.
-  //   UNAVAILABLE: the storage cannot be reached. Call again.
+  //   UNAVAILABLE, RESOURCE_EXHAUSTED, INTERNAL, NOT_FOUND: the storage cannot be reached, is full
+  //     or has failed. Call again.
   //   Other errors: the storage is unusable; the message says why.
   // May be called again after the leadership is lost. Then Load must precede the next Save, too.
   virtual absl::Status Campaign(MonotonicTime deadline) = 0;

@@ -49,7 +49,8 @@ inline constexpr std::chrono::milliseconds kHandshakeTimeout{5000};
 inline constexpr std::chrono::hours kMaxConnectionAge{1};
 // Calls to the scheduler that wait longer, at barriers, are repeated by their clients.
 inline constexpr std::chrono::minutes kControlConnectionGrace{15};
-// The scheduler's call that loads a checkpoint takes up to six hours, and would begin anew.
+// The scheduler's call that loads a checkpoint takes up to six hours, and would restart from its
+// beginning.
 inline constexpr std::chrono::hours kBulkConnectionGrace{6};
 
 // The target for CreateCustomChannel: one address, host:port, or several separated by commas, such
