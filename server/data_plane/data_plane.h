@@ -49,9 +49,9 @@ struct DataPlaneOptions {
   size_t max_bytes_in_flight = size_t{2} << 30;
   // Limit on calls that wait for a step or for replicas. More than all workers of a large job need.
   size_t max_waiting_calls = 65536;
-  // Limit on the request bytes of waiting pulls. Beyond it pulls are refused in the same way.
-  // Waiting pulls are not counted as in flight: a pull must not keep out the push that it waits
-  // for.
+  // Limit on the request bytes of waiting pulls. Beyond it pulls that would have to wait are
+  // refused in the same way. Waiting pulls are not counted as in flight: a pull must not keep out
+  // the push that it waits for.
   size_t max_waiting_pull_bytes = size_t{256} << 20;
   // Limit on the bytes of snapshots that have arrived in part.
   size_t max_partial_snapshot_bytes = kMaxPartialSnapshotBytes;
@@ -283,6 +283,8 @@ class DataPlane final : public RequestHandler, public DurableLog::Owner, public 
   // Applies the next segments, as far as they are of one partition, under its lock. False: the
   // partition has not reached the push's step.
   absl::StatusOr<bool> ApplyNextPartition(PushInProgress& push);
+  // A pull from its arrival to its answer.
+  struct PullInProgress;
   absl::StatusOr<OutgoingMessage> AnswerPull(const View& view, const Sender* sender,
                                              const RequestView& request,
                                              const std::vector<PullBytes>& bytes_of,

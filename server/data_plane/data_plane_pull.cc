@@ -37,6 +37,13 @@ void MeasureStaleness(Replica& replica, const Sender& sender) PAWL_REQUIRES(repl
 
 }  // namespace
 
+struct DataPlane::PullInProgress {
+  RequestView request;
+  // Null unless the pull has to wait: one that can be answered at once must not find the limit
+  // taken by pulls that may wait for the steps of its sender.
+  std::shared_ptr<const ByteReservation> waiting_bytes;
+};
+
 absl::Status DataPlane::TooManyBytesWait() const {
   return WithPushback(absl::ResourceExhaustedError(
       absl::StrCat("pulls of more than ", options_.max_waiting_pull_bytes,
@@ -46,15 +53,16 @@ absl::Status DataPlane::TooManyBytesWait() const {
 void DataPlane::Pull(IncomingMessage message, CallContext context, Reply reply) {
   auto decoded = DecodePullRequest(message.bytes);
   if (!decoded.ok()) return Refuse(Method::kPull, nullptr, decoded.status(), reply);
-  auto request = std::make_shared<RequestView>(*std::move(decoded));
-  const RequestHeader& header = request->header;
+  auto pull = std::make_shared<PullInProgress>();
+  pull->request = *std::move(decoded);
+  const RequestHeader& header = pull->request.header;
   Sender sender;
   auto view = Admit(header, sender);
   if (!view.ok()) return Refuse(Method::kPull, &header, view.status(), reply);
   std::vector<PullBytes> bytes_of;
   std::vector<std::shared_ptr<Replica>> replicas;
   size_t total_bytes = 0;
-  for (const SegmentView& segment : request->segments) {
+  for (const SegmentView& segment : pull->request.segments) {
     PullBytes bytes;
     auto replica = Find(**view, segment.partition);
     absl::Status status = replica.status();
@@ -75,28 +83,27 @@ void DataPlane::Pull(IncomingMessage message, CallContext context, Reply reply) 
     bytes_of.push_back(bytes);
   }
   const bool waits_for_step = header.sender_case() == RequestHeader::kLogicalWorker;
-  std::shared_ptr<ByteReservation> request_bytes;
-  if (waits_for_step) {
-    request_bytes = ByteReservation::Take(waiting_pull_bytes_, options_.max_waiting_pull_bytes,
-                                          message.bytes.size());
-    if (request_bytes == nullptr) return reply(TooManyBytesWait(), OutgoingMessage());
-  }
   // Reserve the answer's bytes only when it is built: waiting pulls must not keep out the pushes
   // that they wait for.
-  auto act = [this, view = *view, sender, waits_for_step, request,
-              request_bytes = std::move(request_bytes), total_bytes, bytes_of = std::move(bytes_of),
-              owner = message.owner, reply = std::move(reply)](absl::Status status) mutable {
+  auto act = [this, view = *view, sender, waits_for_step, pull, total_bytes,
+              bytes_of = std::move(bytes_of), owner = message.owner,
+              reply = std::move(reply)](absl::Status status) mutable {
     if (!status.ok()) return reply(std::move(status), OutgoingMessage());
     auto reservation =
         ByteReservation::Take(bytes_in_flight_, options_.max_bytes_in_flight, total_bytes);
     if (reservation == nullptr) return reply(TooManyBytesInFlight(), OutgoingMessage());
-    auto answer = AnswerPull(*view, waits_for_step ? &sender : nullptr, *request, bytes_of,
+    auto answer = AnswerPull(*view, waits_for_step ? &sender : nullptr, pull->request, bytes_of,
                              std::move(reservation));
-    if (!answer.ok()) return Refuse(Method::kPull, &request->header, answer.status(), reply);
+    if (!answer.ok()) return Refuse(Method::kPull, &pull->request.header, answer.status(), reply);
     reply(absl::OkStatus(), *std::move(answer));
   };
   if (!waits_for_step) return act(absl::OkStatus());
-  waiting_.ForStep(replicas, sender.number, sender.step, std::move(context), std::move(act));
+  const auto admit = [&] {
+    pull->waiting_bytes = ByteReservation::Take(
+        waiting_pull_bytes_, options_.max_waiting_pull_bytes, message.bytes.size());
+    return pull->waiting_bytes == nullptr ? TooManyBytesWait() : absl::OkStatus();
+  };
+  waiting_.ForStep(replicas, sender.number, sender.step, std::move(context), admit, std::move(act));
 }
 
 absl::StatusOr<OutgoingMessage> DataPlane::AnswerPull(

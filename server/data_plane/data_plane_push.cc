@@ -169,12 +169,13 @@ void DataPlane::ApplyPush(std::shared_ptr<PushInProgress> push) {
       const std::shared_ptr<Replica>& replica = push->view->replicas[segments[i].partition];
       if (replicas.empty() || replicas.back() != replica) replicas.push_back(replica);
     }
-    return waiting_.ForStep(replicas, /*rank=*/std::nullopt, push->sender.step, push->context,
-                            [this, push](absl::Status status) mutable {
-                              if (status.ok()) return ApplyPush(std::move(push));
-                              Refuse(Method::kPush, &push->request.header, std::move(status),
-                                     push->reply);
-                            });
+    return waiting_.ForStep(
+        replicas, /*rank=*/std::nullopt, push->sender.step, push->context,
+        /*admit=*/[] { return absl::OkStatus(); },
+        [this, push](absl::Status status) mutable {
+          if (status.ok()) return ApplyPush(std::move(push));
+          Refuse(Method::kPush, &push->request.header, std::move(status), push->reply);
+        });
   }
   waiting_.ForCommit(push->changes.marks, push->context, [this, push](absl::Status committed) {
     if (!committed.ok())

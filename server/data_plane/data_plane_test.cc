@@ -415,6 +415,20 @@ TEST_F(DataPlaneTest, RequestBytesOfWaitingPullsAreLimited) {
   EXPECT_TRUE((*Send(Method::kPull, RowPull(WorkerHeader(0, 1), 2)))->status.ok());
 }
 
+TEST_F(DataPlaneTest, PullThatNeedNotWaitIsAnsweredWhileWaitingPullsTakeTheLimit) {
+  DataPlaneOptions options;
+  options.max_waiting_pull_bytes = 1;
+  Start(SYNC, 2, options);
+  ASSERT_TRUE(EndStep(0, 0).ok());
+  const auto waiting = Send(Method::kPull, RowPull(WorkerHeader(0, 1), 1));
+  ASSERT_FALSE(waiting->has_value());
+  const auto straggler = Send(Method::kPull, RowPull(WorkerHeader(1, 0), 2));
+  ASSERT_TRUE(straggler->has_value());
+  EXPECT_TRUE((*straggler)->status.ok()) << (*straggler)->status;
+  ASSERT_TRUE(EndStep(1, 0).ok());
+  EXPECT_TRUE(waiting->value().status.ok());
+}
+
 TEST_F(DataPlaneTest, DensePullLendsBlocksThatStayUnchanged) {
   Start(ASYNC, 1);
   CreateBlocks();

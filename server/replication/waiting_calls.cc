@@ -26,7 +26,7 @@ bool WaitingCalls::Register(const std::shared_ptr<WaitingCall>& call) {
 
 void WaitingCalls::ForStep(const std::vector<std::shared_ptr<Replica>>& replicas,
                            std::optional<uint32_t> rank, uint64_t step, CallContext context,
-                           Resume resume) {
+                           absl::FunctionRef<absl::Status()> admit, Resume resume) {
   const auto lacks_own_step = [&](const Partition& partition) {
     return rank.has_value() && !partition.HasOwnSteps(*rank, step);
   };
@@ -38,6 +38,7 @@ void WaitingCalls::ForStep(const std::vector<std::shared_ptr<Replica>>& replicas
                       (!replica->partition->CanPull(step) || lacks_own_step(*replica->partition)));
   }
   if (!waits) return resume(absl::OkStatus());
+  if (absl::Status admitted = admit(); !admitted.ok()) return resume(std::move(admitted));
   const auto call = std::make_shared<WaitingCall>(std::move(context), std::move(resume));
   if (!Register(call)) return;
   for (const auto& replica : replicas) {

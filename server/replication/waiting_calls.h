@@ -79,9 +79,12 @@ class WaitingCalls {
   // Runs `resume` once all `replicas` can answer a pull for `step`, or with an error:
   // FAILED_PRECONDITION with the new routing if one of them ceases to be a primary meanwhile. One
   // that is not a primary at the call counts as ready: `resume` checks the roles itself. A pull of
-  // logical worker `rank` also waits for that one's own steps (Consistency.read_my_writes).
+  // logical worker `rank` also waits for that one's own steps (Consistency.read_my_writes). `admit`
+  // runs once, without locks, before a call waits, and not if the call need not wait; its error
+  // becomes that of `resume`.
   void ForStep(const std::vector<std::shared_ptr<Replica>>& replicas, std::optional<uint32_t> rank,
-               uint64_t step, CallContext context, Resume resume);
+               uint64_t step, CallContext context, absl::FunctionRef<absl::Status()> admit,
+               Resume resume);
   // The same once all ranks have ended `step` (Partition::HaveAllEnded).
   void ForAllEnds(const std::vector<std::shared_ptr<Replica>>& replicas, uint64_t step,
                   CallContext context, Resume resume);

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/cord.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -69,8 +70,12 @@ class WaitingCallsTest : public testing::Test {
 
   Answer ForStep(uint64_t step) { return ForStep(step, Context()); }
   Answer ForStep(uint64_t step, CallContext context) {
+    return ForStep(step, std::move(context), [] { return absl::OkStatus(); });
+  }
+  Answer ForStep(uint64_t step, CallContext context, absl::FunctionRef<absl::Status()> admit) {
     auto [answer, resume] = NewAnswer();
-    calls_.ForStep(Replicas(), /*rank=*/std::nullopt, step, std::move(context), std::move(resume));
+    calls_.ForStep(Replicas(), /*rank=*/std::nullopt, step, std::move(context), admit,
+                   std::move(resume));
     return answer;
   }
   Answer ForAllEnds(uint64_t step, milliseconds patience = milliseconds(1000)) {
@@ -136,6 +141,27 @@ TEST_F(WaitingCallsTest, CallResumesWhenAllPartitionsReachTheStep) {
   EndStep(0);
   ASSERT_TRUE(later->has_value());
   EXPECT_TRUE((*later)->ok());
+  EXPECT_EQ(calls_.Count(), 0u);
+  EXPECT_EQ(KeptByReplicas(), 0u);
+}
+
+TEST_F(WaitingCallsTest, OnlyACallThatHasToWaitIsAdmitted) {
+  int asked = 0;
+  const auto admit = [&] {
+    ++asked;
+    return absl::OkStatus();
+  };
+  EXPECT_TRUE((*ForStep(0, Context(), admit))->ok());
+  EXPECT_EQ(asked, 0);
+  EXPECT_FALSE(ForStep(1, Context(), admit)->has_value());
+  EXPECT_EQ(asked, 1);
+}
+
+TEST_F(WaitingCallsTest, CallThatIsNotAdmittedFailsAndTakesNoPlace) {
+  const Answer refused =
+      ForStep(1, Context(), [] { return absl::ResourceExhaustedError("no room"); });
+  ASSERT_TRUE(refused->has_value());
+  EXPECT_EQ((*refused)->code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(calls_.Count(), 0u);
   EXPECT_EQ(KeptByReplicas(), 0u);
 }
