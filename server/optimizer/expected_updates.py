@@ -183,6 +183,8 @@ class Ftrl:
         self.z = [0.0] * width
 
     def update(self, p, rate, t, w, g):
+        if rate < 1e-30:
+            return w
         result = []
         for i, gi in enumerate(g):
             sigma = (math.sqrt(self.n[i] + gi**2) - math.sqrt(self.n[i])) / rate
@@ -324,6 +326,9 @@ def main():
                 # Skip some steps: not every step updates a row.
                 steps = [0, 1, 2, 4, 7, 20]
                 case(seed, kind, own, common, steps, 1 + seed % 21, [1.0, 0.25][seed % 2])
+    # The rate is 0 from step 9 on.
+    ended = {"schedule": {"cosine": {"total_steps": 9, "floor": 0.0}}}
+    case(seed + 1, "ftrl", {"learning_rate": 0.1}, ended, [0, 1, 2, 4, 9, 20], 7, 1.0)
 
 
 if __name__ == "__main__":

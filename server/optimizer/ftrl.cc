@@ -8,6 +8,8 @@
 //
 // As in the paper, the weights are a function of z and n only: a row's initial values last until
 // its first update and do not come back.
+//
+// A rate below kMinFtrlRate changes neither weights nor slots.
 #include "server/optimizer/kernel_rule.h"
 
 namespace pawl {

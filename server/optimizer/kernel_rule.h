@@ -137,6 +137,10 @@ class KernelRule final : public UpdateRule {
       formula.BeginRow(static_cast<float>(sum / static_cast<double>(width)), slots);
     }
     const Formula k = formula;
+    // Also frees the loops below from the condition in Element: they would not all be vectorised.
+    if constexpr (requires { k.KeepsRow(); }) {
+      if (k.KeepsRow()) return;
+    }
     if constexpr (Formula::kSlotArrays == 0) {
       PAWL_INDEPENDENT_ITERATIONS
       for (size_t i = 0; i < count; ++i) {

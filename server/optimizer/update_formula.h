@@ -77,6 +77,7 @@ PAWL_FORMULA float Decayed(const GradientPass& pass, float weight) {
 //   Element(g, w, ...)     the update of a weight and its slots by a prepared gradient
 // and, with kRowSlots, BeginRow(mean_square, slot), called once before a row's elements with the
 // mean square of its prepared gradients: it updates the slot and what Element needs of it.
+// KeepsRow, if there is one, tells that Element changes nothing, so that a loop can be skipped.
 
 struct SgdFormula {
   static constexpr size_t kSlotArrays = 0;
@@ -168,6 +169,10 @@ struct AdamFormula {
   }
 };
 
+// FTRL divides by its rate. A smaller one, such as the 0 at the end of a schedule, counts as 0 and
+// leaves weights and slots as they are; the quotients would overflow, and 0 / 0 make NaN.
+inline constexpr float kMinFtrlRate = 1e-30f;
+
 struct FtrlFormula {
   static constexpr size_t kSlotArrays = 2;
   static constexpr size_t kRowSlots = 0;
@@ -177,7 +182,9 @@ struct FtrlFormula {
   float l1;
   float l2;
 
+  PAWL_FORMULA bool KeepsRow() const { return rate < kMinFtrlRate; }
   PAWL_FORMULA void Element(float g, float& w, float& n, float& z) const {
+    if (KeepsRow()) return;
     const float root = std::sqrt(n);
     const float new_n = n + g * g;
     const float new_root = std::sqrt(new_n);

@@ -134,6 +134,7 @@ void ScalarApply(const Optimizer& spec, const UpdatePosition& position, float sc
         break;
       }
       case Optimizer::kFtrl: {
+        if (rate < 1e-30f) break;
         const Optimizer::Ftrl& own = spec.ftrl();
         const float beta = own.has_beta() ? own.beta() : 1.0f;
         float& n = slots[begin + i];
