@@ -153,14 +153,17 @@ absl::StatusOr<PushWindow::Answer> Partition::LookUp(const Sender& sender, uint6
   return answer;
 }
 
-absl::Status Partition::CheckStaging(const Sender& sender, const Gradient& gradient) const {
+absl::Status Partition::CheckStaging(const Sender& sender, uint64_t ordinal,
+                                     const Gradient& gradient) const {
   if (sender.kind == Sender::Kind::kLogicalWorker && options_.consistency.mode() == SYNC &&
-      sender.step == version_ && !step_sum_.MustTake(sender.number, NeededWorkers()) &&
+      sender.step == version_ &&
       step_sum_.staged_bytes() + gradient.keys.size() + gradient.values.size() >
-          options_.max_staged_bytes) {
-    return absl::UnavailableError(absl::StrCat(
-        "partition ", index_, " keeps ", step_sum_.staged_bytes(),
-        " bytes of gradients that wait for lower ranks; the limit is ", options_.max_staged_bytes));
+          options_.max_staged_bytes &&
+      !step_sum_.MustTake(sender.number, ordinal, NeededWorkers())) {
+    return absl::UnavailableError(
+        absl::StrCat("partition ", index_, " keeps ", step_sum_.staged_bytes(),
+                     " bytes of gradients that wait for earlier ones; the limit is ",
+                     options_.max_staged_bytes));
   }
   return absl::OkStatus();
 }
@@ -186,7 +189,7 @@ absl::StatusOr<PushOutcome> Partition::Push(const Sender& sender, uint64_t ordin
       !CanPull(sender.step)) {
     return PushOutcome::kEarly;
   }
-  PAWL_RETURN_IF_ERROR(CheckStaging(sender, gradient));
+  PAWL_RETURN_IF_ERROR(CheckStaging(sender, ordinal, gradient));
   PAWL_RETURN_IF_ERROR(CheckRows(table, gradient.keys));
   return Accept(sender, ordinal, table, std::move(gradient));
 }

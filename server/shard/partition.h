@@ -41,8 +41,9 @@ struct PartitionOptions {
   float clip_global_norm = 0;
   // Limit on rows; pushes beyond it are refused. 256 partitions of a server hold at most 2^34 rows.
   uint64_t max_rows = uint64_t{1} << 26;
-  // SYNC: limit on the keys and values of gradients that wait for those of a lower rank. Beyond it
-  // the partition accepts only gradients of ranks without which the step cannot close.
+  // SYNC: limit on the keys and values of gradients that wait for earlier ones, of a lower rank or
+  // of their own. Beyond it the partition accepts only the next one to be added; with backup
+  // workers, all of as many ranks as close the step.
   size_t max_staged_bytes = size_t{256} << 20;
 };
 
@@ -126,7 +127,7 @@ class Partition {
   // Accepts a gradient under its push id (sender, ordinal). FAILED_PRECONDITION: not the sender's
   // step, or the sender is released. ABORTED: its incarnation is superseded. OUT_OF_RANGE: no such
   // rank or client, or the ordinal is too far ahead. RESOURCE_EXHAUSTED: too many rows.
-  // UNAVAILABLE: gradients of lower ranks are missing and max_staged_bytes are in use; the sender
+  // UNAVAILABLE: earlier gradients are missing and max_staged_bytes are in use; the sender
   // must retry. REQUIRES: the table exists and CheckGradient has accepted the gradient.
   absl::StatusOr<PushOutcome> Push(const Sender& sender, uint64_t ordinal, uint32_t table,
                                    Gradient gradient);
@@ -287,7 +288,7 @@ class Partition {
   // How the sender's window answers the ordinal, or the error if the sender cannot push it now.
   absl::StatusOr<PushWindow::Answer> LookUp(const Sender& sender, uint64_t ordinal) const;
   // UNAVAILABLE (see Push) for a new gradient.
-  absl::Status CheckStaging(const Sender& sender, const Gradient& gradient) const;
+  absl::Status CheckStaging(const Sender& sender, uint64_t ordinal, const Gradient& gradient) const;
   // RESOURCE_EXHAUSTED for a new push.
   absl::Status CheckRows(uint32_t table, const ByteView& keys) const;
   // Whether the sender, whose push is new, may assign.

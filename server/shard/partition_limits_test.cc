@@ -56,6 +56,36 @@ TEST(PartitionLimits, EarlyGradientsAreBoundedAndTheNextRankIsAccepted) {
   EXPECT_TRUE(partition.Push(Worker(1, 0), 1, kRows, MakeGradient({3}, {1, 1})).ok());
 }
 
+TEST(PartitionLimits, GradientsOfTheNextRankAreBoundedAndItsNextOneIsAccepted) {
+  PartitionOptions options = Options(SYNC, 1);
+  options.max_staged_bytes = 32;
+  Partition partition = MakePartition(options);
+  const auto push = [&](uint64_t ordinal) {
+    return partition.Push(Worker(0, 0), ordinal, kRows, MakeGradient({1, 2}, {1, 1, 1, 1}));
+  };
+  ASSERT_TRUE(push(2).ok());
+  EXPECT_EQ(push(1).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(push(3).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(*push(2), PushOutcome::kDuplicate);
+  // The order of the ordinals is always accepted.
+  for (const uint64_t ordinal : {0, 1, 3, 4}) EXPECT_TRUE(push(ordinal).ok()) << ordinal;
+  ASSERT_TRUE(partition.EndStep(Worker(0, 0), 5).ok());
+  EXPECT_EQ(Row(partition, 1), (Floats{5, 5}));
+}
+
+TEST(PartitionLimits, BackupTakesGradientsThatItsPrimaryTookOutOfOrder) {
+  PartitionOptions options = Options(SYNC, 1);
+  options.max_staged_bytes = 1;
+  Partition partition = MakePartition(options);
+  for (const uint64_t ordinal : {3, 1, 2, 0}) {
+    EXPECT_EQ(
+        *partition.PushReplicated(Worker(0, 0), ordinal, kRows, MakeGradient({1, 2}, {1, 1, 1, 1})),
+        PushOutcome::kAccepted);
+  }
+  ASSERT_TRUE(partition.EndStep(Worker(0, 0), 4).ok());
+  EXPECT_EQ(Row(partition, 1), (Floats{6, 6}));
+}
+
 TEST(PartitionLimits, EarlyGradientKeepsOnlySmallMessages) {
   for (const uint32_t backup : {0, 1}) {
     Partition partition = MakePartition(Options(SYNC, 2, 0, backup));

@@ -30,14 +30,19 @@ bool StepSum::IsAddedAtOnce(const TableSchema& table, const Gradient& gradient) 
   return table.is_dense() || gradient.keys.size() + gradient.values.size() > kMaxWaitingBytes;
 }
 
+bool StepSum::IsNext(uint32_t rank, uint64_t ordinal) const {
+  if (sum_at_close_ || rank != first_open_rank_) return false;
+  const auto open = open_.find(rank);
+  return ordinal == (open == open_.end() ? 0 : open->second.next_ordinal);
+}
+
 void StepSum::Add(uint32_t rank, uint64_t ordinal, std::shared_ptr<const TableSchema> table,
                   Gradient gradient, HasEnded has_ended) {
   key_count_ += gradient.keys.size() / sizeof(uint64_t);
   staged_bytes_ += gradient.keys.size() + gradient.values.size();
-  Rank& open = open_[rank];
-  const bool is_next = !sum_at_close_ && rank == first_open_rank_ && ordinal == open.next_ordinal;
+  const bool is_next = IsNext(rank, ordinal);
   if (!is_next || !IsAddedAtOnce(*table, gradient)) Keep(gradient);
-  open.early.emplace(ordinal, Staged{std::move(table), std::move(gradient)});
+  open_[rank].early.emplace(ordinal, Staged{std::move(table), std::move(gradient)});
   if (is_next) TakePrefix(has_ended);
 }
 
@@ -119,8 +124,8 @@ double StepSum::Squares(float scale) {
   return squares;
 }
 
-bool StepSum::MustTake(uint32_t rank, size_t needed) const {
-  if (!sum_at_close_) return rank == first_open_rank_;
+bool StepSum::MustTake(uint32_t rank, uint64_t ordinal, size_t needed) const {
+  if (!sum_at_close_) return IsNext(rank, ordinal);
   return open_.contains(rank) || open_.size() < needed;
 }
 

@@ -58,10 +58,9 @@ class StepSum {
   uint64_t key_count() const { return key_count_; }
   // The bytes of keys and values of early gradients.
   size_t staged_bytes() const { return staged_bytes_; }
-  // Whether the step cannot close without this rank's gradients, whatever the limits: the rank is
-  // the next to be added; or, if all gradients are kept until the close, one of the first `needed`
-  // ranks.
-  bool MustTake(uint32_t rank, size_t needed) const;
+  // Whether the step cannot close without this gradient, whatever the limits: it is the next to be
+  // added; or, if all gradients are kept until the close, its rank is one of the first `needed`.
+  bool MustTake(uint32_t rank, uint64_t ordinal, size_t needed) const;
 
   // Adds the remaining gradients of the ranks that have ended, drops those of the others, and
   // returns how many it dropped.
@@ -90,6 +89,8 @@ class StepSum {
 
   // Whether the gradient is added as soon as all before it are.
   static bool IsAddedAtOnce(const TableSchema& table, const Gradient& gradient);
+  // Whether all gradients before this one are added, and it need not be kept until the close.
+  bool IsNext(uint32_t rank, uint64_t ordinal) const;
   void Keep(Gradient& gradient);
   // Takes the complete prefix, or at the close what counts, from the early gradients to the sums.
   void TakePrefix(HasEnded has_ended);
