@@ -43,16 +43,16 @@ struct TakenCut {
 };
 
 struct DataPlaneOptions {
-  // Limit on the bytes of requests being served or waiting, of their answers, and of pushes that
-  // the log or a backup has not taken yet. Beyond it a request is refused with RESOURCE_EXHAUSTED
-  // and a time to retry.
+  // Limit on the bytes of pushes that are being served or wait for their commit, of answers to
+  // pulls, and of pushes that the log or a backup has not taken yet. Beyond it a request is refused
+  // with RESOURCE_EXHAUSTED and a time to retry.
   size_t max_bytes_in_flight = size_t{2} << 30;
   // Limit on calls that wait for a step or for replicas. More than all workers of a large job need.
   size_t max_waiting_calls = 65536;
-  // Limit on the request bytes of waiting pulls. Beyond it pulls that would have to wait are
-  // refused in the same way. Waiting pulls are not counted as in flight: a pull must not keep out
-  // the push that it waits for.
-  size_t max_waiting_pull_bytes = size_t{256} << 20;
+  // Limit on the bytes of pulls and pushes that wait for a step. Beyond it those that would have to
+  // wait are refused in the same way. They are not counted as in flight: a request must not keep
+  // out the push that it waits for.
+  size_t max_bytes_waiting_for_step = size_t{256} << 20;
   // Limit on the bytes of snapshots that have arrived in part.
   size_t max_partial_snapshot_bytes = kMaxPartialSnapshotBytes;
   // See EntryTail.
@@ -272,8 +272,13 @@ class DataPlane final : public RequestHandler, public DurableLog::Owner, public 
   // A push from its arrival to its answer.
   struct PushInProgress;
   // Checks all that needs no lock, so that a push that is wrong in any part changes nothing. Fills
-  // in the sender, the view and the reservation, which also covers what is decoded later.
+  // in the sender, the view and the bytes in flight, which it reserves.
   absl::Status CheckPush(PushInProgress& push);
+  // Reserves push.bytes_in_flight. RESOURCE_EXHAUSTED: the client must retry later.
+  absl::Status ReserveInFlight(PushInProgress& push);
+  // Reserves bytes for the wait for a step in place of those in flight, or leaves the push
+  // unchanged. RESOURCE_EXHAUSTED: as above.
+  absl::Status ReserveToWait(PushInProgress& push);
   // How long to delay the push for learners (backpressure.h). RESOURCE_EXHAUSTED: the client must
   // retry later.
   absl::StatusOr<MonotonicDuration> ThrottlePush(const View& view, const RequestView& request);
@@ -368,7 +373,7 @@ class DataPlane final : public RequestHandler, public DurableLog::Owner, public 
   // See ByteReservation.
   const std::shared_ptr<std::atomic<size_t>> bytes_in_flight_ =
       std::make_shared<std::atomic<size_t>>(0);
-  const std::shared_ptr<std::atomic<size_t>> waiting_pull_bytes_ =
+  const std::shared_ptr<std::atomic<size_t>> bytes_waiting_for_step_ =
       std::make_shared<std::atomic<size_t>>(0);
   std::atomic<uint64_t> requests_refused_{0};
   std::atomic<uint64_t> pushes_delayed_{0};

@@ -72,20 +72,19 @@ TEST_F(DataPlaneTest, DuplicateInAnotherTypeIsRecognised) {
 }
 
 TEST_F(DataPlaneTest, DecodedFloatsCountAsBytesInFlight) {
-  PushRequest waiting;
-  *waiting.mutable_header() = WorkerHeader(0, 1);
-  for (uint64_t key = 1; key < 20; ++key) AddRow(waiting, key, {1, 1}, key);
-  waiting = As(BFLOAT16, waiting);
-  const PushRequest small = RowPush(WorkerHeader(1, 0), 1, {2, 4});
+  PushRequest push;
+  *push.mutable_header() = ClientHeader();
+  for (uint64_t key = 1; key < 20; ++key) AddRow(push, key, {1, 1}, key);
+  push = As(BFLOAT16, push);
   const size_t decoded = 19 * (sizeof(uint64_t) + kWidth * sizeof(float));
+  const size_t answer_bytes = kWidth * sizeof(float);
   for (const size_t missing : {0, 1}) {
     DataPlaneOptions options;
-    options.max_bytes_in_flight = waiting.ByteSizeLong() + decoded + small.ByteSizeLong() - missing;
-    Start(SYNC, 2, options);
-    ASSERT_TRUE(EndStep(0, 0).ok());
-    const auto answer = Send(Method::kPush, waiting);
-    ASSERT_FALSE(answer->has_value());
-    EXPECT_EQ(Push(small).code(),
+    options.max_bytes_in_flight = answer_bytes + push.ByteSizeLong() + decoded - missing;
+    Start(ASYNC, 1, options);
+    const auto answer = Send(Method::kPull, RowPull(ClientHeader(), 1));
+    ASSERT_TRUE(answer->value().status.ok());
+    EXPECT_EQ(Push(push).code(),
               missing == 0 ? absl::StatusCode::kOk : absl::StatusCode::kResourceExhausted);
     plane_->Close(absl::UnavailableError("the end"));
   }

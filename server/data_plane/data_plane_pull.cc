@@ -46,7 +46,7 @@ struct DataPlane::PullInProgress {
 
 absl::Status DataPlane::TooManyBytesWait() const {
   return WithPushback(absl::ResourceExhaustedError(
-      absl::StrCat("pulls of more than ", options_.max_waiting_pull_bytes,
+      absl::StrCat("requests of more than ", options_.max_bytes_waiting_for_step,
                    " bytes already wait for their steps")));
 }
 
@@ -100,7 +100,7 @@ void DataPlane::Pull(IncomingMessage message, CallContext context, Reply reply) 
   if (!waits_for_step) return act(absl::OkStatus());
   const auto admit = [&] {
     pull->waiting_bytes = ByteReservation::Take(
-        waiting_pull_bytes_, options_.max_waiting_pull_bytes, message.bytes.size());
+        bytes_waiting_for_step_, options_.max_bytes_waiting_for_step, message.bytes.size());
     return pull->waiting_bytes == nullptr ? TooManyBytesWait() : absl::OkStatus();
   };
   waiting_.ForStep(replicas, sender.number, sender.step, std::move(context), admit, std::move(act));

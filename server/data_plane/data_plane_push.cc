@@ -51,6 +51,10 @@ struct DataPlane::PushInProgress {
   Sender sender;
   std::shared_ptr<const View> view;
   ChangeMemory message;
+  // The bytes of the message and of what is decoded when it is applied.
+  size_t bytes_in_flight = 0;
+  // While the push waits for a step.
+  std::shared_ptr<const ByteReservation> waiting_bytes;
   CallContext context;
   Reply reply;
   // The first segment that is not applied yet.
@@ -98,9 +102,8 @@ absl::Status DataPlane::CheckPush(PushInProgress& push) {
     decoded_bytes += DecodedBytes(segment);
     more_bytes += FloatBytes(segment) - segment.values.size();
   }
-  push.message.reservation = ByteReservation::Take(bytes_in_flight_, options_.max_bytes_in_flight,
-                                                   push.message.bytes + decoded_bytes);
-  if (push.message.reservation == nullptr) return TooManyBytesInFlight();
+  push.bytes_in_flight = push.message.bytes + decoded_bytes;
+  PAWL_RETURN_IF_ERROR(ReserveInFlight(push));
   PAWL_RETURN_IF_ERROR(CheckLogHasRoom(push.message.bytes + more_bytes));
   for (const SegmentView& segment : push.request.segments) {
     PAWL_RETURN_IF_ERROR(Find(view, segment.partition).status());
@@ -127,6 +130,21 @@ absl::Status DataPlane::CheckPush(PushInProgress& push) {
     if (table == view.tables.end()) return NoSuchTable(segment.table);
     PAWL_RETURN_IF_ERROR(CheckContent(*table->second, segment, view.options.partitions));
   }
+  return absl::OkStatus();
+}
+
+absl::Status DataPlane::ReserveInFlight(PushInProgress& push) {
+  push.message.reservation =
+      ByteReservation::Take(bytes_in_flight_, options_.max_bytes_in_flight, push.bytes_in_flight);
+  return push.message.reservation == nullptr ? TooManyBytesInFlight() : absl::OkStatus();
+}
+
+absl::Status DataPlane::ReserveToWait(PushInProgress& push) {
+  push.waiting_bytes = ByteReservation::Take(
+      bytes_waiting_for_step_, options_.max_bytes_waiting_for_step, push.message.bytes);
+  if (push.waiting_bytes == nullptr) return TooManyBytesWait();
+  // The log and the streams still hold it for the segments that are applied.
+  push.message.reservation = nullptr;
   return absl::OkStatus();
 }
 
@@ -171,8 +189,12 @@ void DataPlane::ApplyPush(std::shared_ptr<PushInProgress> push) {
     }
     return waiting_.ForStep(
         replicas, /*rank=*/std::nullopt, push->sender.step, push->context,
-        /*admit=*/[] { return absl::OkStatus(); },
+        /*admit=*/[&] { return ReserveToWait(*push); },
         [this, push](absl::Status status) mutable {
+          if (status.ok() && push->message.reservation == nullptr) {
+            status = ReserveInFlight(*push);
+            push->waiting_bytes = nullptr;
+          }
           if (status.ok()) return ApplyPush(std::move(push));
           Refuse(Method::kPush, &push->request.header, std::move(status), push->reply);
         });

@@ -384,24 +384,77 @@ TEST_F(DataPlaneTest, BytesInFlightBeyondTheLimitAreRefusedWithPushback) {
   DataPlaneOptions options;
   options.max_bytes_in_flight = 100;
   Start(SYNC, 2, options);
-  ASSERT_TRUE(EndStep(0, 0).ok());
-  const auto waiting = Send(Method::kPush, RowPush(WorkerHeader(0, 1), 1, {2, 4}));
-  ASSERT_FALSE(waiting->has_value());
+  const auto answer = Send(Method::kPull, RowPull(WorkerHeader(0, 0), 1));
+  ASSERT_TRUE(answer->value().status.ok());
   PushRequest large = RowPush(WorkerHeader(1, 0), 1, {2, 4});
   for (uint64_t key = 2; key < 10; ++key) AddRow(large, key, {1, 1}, key);
   const absl::Status status = Push(large);
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_TRUE(status.GetPayload(kPushbackPayloadUrl).has_value());
+  // Nothing is in flight now, so even a large push is accepted.
+  answer->reset();
+  EXPECT_TRUE(Push(large).ok());
+}
+
+TEST_F(DataPlaneTest, PushesOfTheNextStepDoNotKeepOutThoseOfTheOpenOne) {
+  DataPlaneOptions options;
+  options.max_bytes_in_flight = 100;
+  Start(SYNC, 2, options);
+  ASSERT_TRUE(EndStep(0, 0).ok());
+  const auto waiting = Send(Method::kPush, RowPush(WorkerHeader(0, 1), 1, {2, 4}));
+  ASSERT_FALSE(waiting->has_value());
+  PushRequest needed = RowPush(WorkerHeader(1, 0), 1, {4, 6});
+  AddRow(needed, 9, {1, 1});
+  ASSERT_TRUE(Push(needed).ok());
+  ASSERT_FALSE(waiting->has_value());
   ASSERT_TRUE(EndStep(1, 0).ok());
   ASSERT_TRUE(waiting->has_value());
-  // Nothing is in flight now, so even a large push is accepted.
-  large.mutable_header()->set_step(1);
-  EXPECT_TRUE(Push(large).ok());
+  EXPECT_TRUE(waiting->value().status.ok()) << waiting->value().status;
+  // Neither limit is in use any more.
+  EXPECT_TRUE(Push(RowPush(WorkerHeader(0, 1), 1, {2, 4}, 1)).ok());
+}
+
+TEST_F(DataPlaneTest, BytesOfPushesOfTheNextStepAreLimited) {
+  DataPlaneOptions options;
+  options.max_bytes_waiting_for_step = 1;
+  Start(SYNC, 2, options);
+  ASSERT_TRUE(EndStep(0, 0).ok());
+  const auto waiting = Send(Method::kPush, RowPush(WorkerHeader(0, 1), 1, {2, 4}));
+  ASSERT_FALSE(waiting->has_value());
+  const absl::Status refused = Push(RowPush(WorkerHeader(0, 1), 1, {2, 4}, 1));
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(refused.GetPayload(kPushbackPayloadUrl).has_value());
+  EXPECT_TRUE(Push(RowPush(WorkerHeader(1, 0), 1, {4, 6})).ok());
+  ASSERT_TRUE(EndStep(1, 0).ok());
+  EXPECT_TRUE(waiting->value().status.ok());
+  EXPECT_TRUE(Push(RowPush(WorkerHeader(0, 1), 1, {2, 4}, 1)).ok());
+}
+
+TEST_F(DataPlaneTest, ResumedPushThatFindsTooManyBytesInFlightIsAppliedOnceWhenRepeated) {
+  DataPlaneOptions options;
+  options.max_bytes_in_flight = 1;
+  Start(SYNC, 2, options);
+  ASSERT_TRUE(EndStep(0, 0).ok());
+  const PushRequest push = RowPush(WorkerHeader(0, 1), 1, {2, 4});
+  const auto waiting = Send(Method::kPush, push);
+  ASSERT_FALSE(waiting->has_value());
+  const auto answer = Send(Method::kPull, RowPull(WorkerHeader(1, 0), 1));
+  ASSERT_TRUE(answer->value().status.ok());
+  ASSERT_TRUE(EndStep(1, 0).ok());
+  ASSERT_TRUE(waiting->has_value());
+  EXPECT_EQ(waiting->value().status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(waiting->value().status.GetPayload(kPushbackPayloadUrl).has_value());
+  answer->reset();
+  EXPECT_TRUE(Push(push).ok());
+  EXPECT_TRUE(Push(push).ok());
+  ASSERT_TRUE(EndStep(0, 1).ok());
+  ASSERT_TRUE(EndStep(1, 1).ok());
+  EXPECT_EQ(Row(1), (Floats{-1, -2}));
 }
 
 TEST_F(DataPlaneTest, RequestBytesOfWaitingPullsAreLimited) {
   DataPlaneOptions options;
-  options.max_waiting_pull_bytes = 1;
+  options.max_bytes_waiting_for_step = 1;
   Start(SYNC, 2, options);
   ASSERT_TRUE(EndStep(0, 0).ok());
   const auto waiting = Send(Method::kPull, RowPull(WorkerHeader(0, 1), 1));
@@ -417,7 +470,7 @@ TEST_F(DataPlaneTest, RequestBytesOfWaitingPullsAreLimited) {
 
 TEST_F(DataPlaneTest, PullThatNeedNotWaitIsAnsweredWhileWaitingPullsTakeTheLimit) {
   DataPlaneOptions options;
-  options.max_waiting_pull_bytes = 1;
+  options.max_bytes_waiting_for_step = 1;
   Start(SYNC, 2, options);
   ASSERT_TRUE(EndStep(0, 0).ok());
   const auto waiting = Send(Method::kPull, RowPull(WorkerHeader(0, 1), 1));
