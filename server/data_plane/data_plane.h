@@ -49,9 +49,10 @@ struct DataPlaneOptions {
   size_t max_bytes_in_flight = size_t{2} << 30;
   // Limit on calls that wait for a step or for replicas. More than all workers of a large job need.
   size_t max_waiting_calls = 65536;
-  // Limit on the bytes of pulls and pushes that wait for a step. Beyond it those that would have to
-  // wait are refused in the same way. They are not counted as in flight: a request must not keep
-  // out the push that it waits for.
+  // Limit on the bytes of pulls and pushes that wait for a step, with their segments, which take
+  // more memory than the messages if they have few keys. Beyond it those that would have to wait
+  // are refused in the same way. They are not counted as in flight: a request must not keep out the
+  // push that it waits for.
   size_t max_bytes_waiting_for_step = size_t{256} << 20;
   // Limit on the bytes of snapshots that have arrived in part.
   size_t max_partial_snapshot_bytes = kMaxPartialSnapshotBytes;

@@ -83,6 +83,9 @@ void DataPlane::Pull(IncomingMessage message, CallContext context, Reply reply) 
     bytes_of.push_back(bytes);
   }
   const bool waits_for_step = header.sender_case() == RequestHeader::kLogicalWorker;
+  const size_t waiting_bytes = message.bytes.size() +
+                               pull->request.segments.capacity() * sizeof(SegmentView) +
+                               bytes_of.capacity() * sizeof(PullBytes);
   // Reserve the answer's bytes only when it is built: waiting pulls must not keep out the pushes
   // that they wait for.
   auto act = [this, view = *view, sender, waits_for_step, pull, total_bytes,
@@ -99,8 +102,8 @@ void DataPlane::Pull(IncomingMessage message, CallContext context, Reply reply) 
   };
   if (!waits_for_step) return act(absl::OkStatus());
   const auto admit = [&] {
-    pull->waiting_bytes = ByteReservation::Take(
-        bytes_waiting_for_step_, options_.max_bytes_waiting_for_step, message.bytes.size());
+    pull->waiting_bytes = ByteReservation::Take(bytes_waiting_for_step_,
+                                                options_.max_bytes_waiting_for_step, waiting_bytes);
     return pull->waiting_bytes == nullptr ? TooManyBytesWait() : absl::OkStatus();
   };
   waiting_.ForStep(replicas, sender.number, sender.step, std::move(context), admit, std::move(act));

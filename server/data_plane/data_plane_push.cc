@@ -141,7 +141,8 @@ absl::Status DataPlane::ReserveInFlight(PushInProgress& push) {
 
 absl::Status DataPlane::ReserveToWait(PushInProgress& push) {
   push.waiting_bytes = ByteReservation::Take(
-      bytes_waiting_for_step_, options_.max_bytes_waiting_for_step, push.message.bytes);
+      bytes_waiting_for_step_, options_.max_bytes_waiting_for_step,
+      push.message.bytes + push.request.segments.capacity() * sizeof(SegmentView));
   if (push.waiting_bytes == nullptr) return TooManyBytesWait();
   // The log and the streams still hold it for the segments that are applied.
   push.message.reservation = nullptr;

@@ -468,6 +468,28 @@ TEST_F(DataPlaneTest, RequestBytesOfWaitingPullsAreLimited) {
   EXPECT_TRUE((*Send(Method::kPull, RowPull(WorkerHeader(0, 1), 2)))->status.ok());
 }
 
+TEST_F(DataPlaneTest, SegmentsOfWaitingPullsCountEvenWithoutKeys) {
+  DataPlaneOptions options;
+  options.max_bytes_waiting_for_step = size_t{1} << 20;
+  Start(SYNC, 2, options);
+  ASSERT_TRUE(EndStep(0, 0).ok());
+  PullRequest pull;
+  *pull.mutable_header() = WorkerHeader(0, 1);
+  for (uint32_t i = 0; i < 16384; ++i) {
+    PullSegment& segment = *pull.add_segments();
+    segment.set_table(kTable);
+    segment.set_partition(i % kPartitions);
+  }
+  ASSERT_LT(2 * pull.ByteSizeLong(), options.max_bytes_waiting_for_step);
+  const auto waiting = Send(Method::kPull, pull);
+  ASSERT_FALSE(waiting->has_value());
+  const auto refused = Send(Method::kPull, pull);
+  ASSERT_TRUE(refused->has_value());
+  EXPECT_EQ((*refused)->status.code(), absl::StatusCode::kResourceExhausted);
+  ASSERT_TRUE(EndStep(1, 0).ok());
+  EXPECT_TRUE(waiting->value().status.ok());
+}
+
 TEST_F(DataPlaneTest, PullThatNeedNotWaitIsAnsweredWhileWaitingPullsTakeTheLimit) {
   DataPlaneOptions options;
   options.max_bytes_waiting_for_step = 1;

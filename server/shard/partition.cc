@@ -157,8 +157,7 @@ absl::Status Partition::CheckStaging(const Sender& sender, uint64_t ordinal,
                                      const Gradient& gradient) const {
   if (sender.kind == Sender::Kind::kLogicalWorker && options_.consistency.mode() == SYNC &&
       sender.step == version_ &&
-      step_sum_.staged_bytes() + gradient.keys.size() + gradient.values.size() >
-          options_.max_staged_bytes &&
+      step_sum_.staged_bytes() + StepSum::StagedBytes(gradient) > options_.max_staged_bytes &&
       !step_sum_.MustTake(sender.number, ordinal, NeededWorkers())) {
     return absl::UnavailableError(
         absl::StrCat("partition ", index_, " keeps ", step_sum_.staged_bytes(),

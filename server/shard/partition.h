@@ -41,9 +41,9 @@ struct PartitionOptions {
   float clip_global_norm = 0;
   // Limit on rows; pushes beyond it are refused. 256 partitions of a server hold at most 2^34 rows.
   uint64_t max_rows = uint64_t{1} << 26;
-  // SYNC: limit on the keys and values of gradients that wait for earlier ones, of a lower rank or
-  // of their own. Beyond it the partition accepts only the next one to be added; with backup
-  // workers, all of as many ranks as close the step.
+  // SYNC: limit on StepSum::StagedBytes of the gradients that wait for earlier ones, of a lower
+  // rank or of their own. Beyond it the partition accepts only the next one to be added; with
+  // backup workers, all of as many ranks as close the step.
   size_t max_staged_bytes = size_t{256} << 20;
 };
 

@@ -45,7 +45,7 @@ TEST(PartitionLimits, ReplaysThePrimarysPushesDespiteLocalLimits) {
 
 TEST(PartitionLimits, EarlyGradientsAreBoundedAndTheNextRankIsAccepted) {
   PartitionOptions options = Options(SYNC, 2);
-  options.max_staged_bytes = 32;
+  options.max_staged_bytes = 32 + kEarlyGradientBytes;
   Partition partition = MakePartition(options);
   ASSERT_TRUE(partition.Push(Worker(1, 0), 0, kRows, MakeGradient({1, 2}, {1, 1, 1, 1})).ok());
   EXPECT_EQ(partition.Push(Worker(1, 0), 1, kRows, MakeGradient({3}, {1, 1})).status().code(),
@@ -58,7 +58,7 @@ TEST(PartitionLimits, EarlyGradientsAreBoundedAndTheNextRankIsAccepted) {
 
 TEST(PartitionLimits, GradientsOfTheNextRankAreBoundedAndItsNextOneIsAccepted) {
   PartitionOptions options = Options(SYNC, 1);
-  options.max_staged_bytes = 32;
+  options.max_staged_bytes = 32 + kEarlyGradientBytes;
   Partition partition = MakePartition(options);
   const auto push = [&](uint64_t ordinal) {
     return partition.Push(Worker(0, 0), ordinal, kRows, MakeGradient({1, 2}, {1, 1, 1, 1}));
@@ -84,6 +84,20 @@ TEST(PartitionLimits, BackupTakesGradientsThatItsPrimaryTookOutOfOrder) {
   }
   ASSERT_TRUE(partition.EndStep(Worker(0, 0), 4).ok());
   EXPECT_EQ(Row(partition, 1), (Floats{6, 6}));
+}
+
+TEST(PartitionLimits, EarlyGradientsWithoutKeysAreBounded) {
+  PartitionOptions options = Options(SYNC, 2);
+  options.max_staged_bytes = 10 * kEarlyGradientBytes;
+  Partition partition = MakePartition(options);
+  for (uint64_t ordinal = 0; ordinal < 10; ++ordinal)
+    ASSERT_TRUE(partition.Push(Worker(1, 0), ordinal, kRows, Gradient()).ok());
+  EXPECT_EQ(partition.Push(Worker(1, 0), 10, kRows, Gradient()).status().code(),
+            absl::StatusCode::kUnavailable);
+  ASSERT_TRUE(partition.EndStep(Worker(0, 0), 0).ok());
+  EXPECT_TRUE(partition.Push(Worker(1, 0), 10, kRows, Gradient()).ok());
+  ASSERT_TRUE(partition.EndStep(Worker(1, 0), 11).ok());
+  EXPECT_EQ(partition.version(), 1u);
 }
 
 TEST(PartitionLimits, EarlyGradientKeepsOnlySmallMessages) {
@@ -226,6 +240,15 @@ TEST(PartitionLimits, WaitingGradientsCreateNoRows) {
 }
 
 #if !defined(PAWL_ASAN) && !defined(PAWL_TSAN)
+TEST(PartitionLimits, GradientsWithoutKeysOfTheNextRankTakeNoMemory) {
+  Partition partition = MakePartition(Options(SYNC, 1));
+  ASSERT_TRUE(partition.Push(Worker(0, 0), 0, kRows, Gradient()).ok());
+  const size_t before = mallinfo2().uordblks;
+  for (uint64_t ordinal = 1; ordinal < 10000; ++ordinal)
+    ASSERT_TRUE(partition.Push(Worker(0, 0), ordinal, kRows, Gradient()).ok());
+  EXPECT_LT(mallinfo2().uordblks, before + 10000);
+}
+
 constexpr uint32_t kManyRanks = 10000;
 
 TEST(PartitionLimits, RankWithoutOpenPushesCostsAtMost32Bytes) {

@@ -39,9 +39,14 @@ bool StepSum::IsNext(uint32_t rank, uint64_t ordinal) const {
 void StepSum::Add(uint32_t rank, uint64_t ordinal, std::shared_ptr<const TableSchema> table,
                   Gradient gradient, HasEnded has_ended) {
   key_count_ += gradient.keys.size() / sizeof(uint64_t);
-  staged_bytes_ += gradient.keys.size() + gradient.values.size();
+  staged_bytes_ += StagedBytes(gradient);
   const bool is_next = IsNext(rank, ordinal);
-  if (!is_next || !IsAddedAtOnce(*table, gradient)) Keep(gradient);
+  if (gradient.keys.size() == 0) {
+    // Only its place is kept.
+    gradient = Gradient();
+  } else if (!is_next || !IsAddedAtOnce(*table, gradient)) {
+    Keep(gradient);
+  }
   open_[rank].early.emplace(ordinal, Staged{std::move(table), std::move(gradient)});
   if (is_next) TakePrefix(has_ended);
 }
@@ -89,7 +94,7 @@ void StepSum::TakeAtClose(HasEnded has_ended) {
 void StepSum::Take(Staged staged) {
   Gradient& gradient = staged.gradient;
   const size_t bytes = gradient.keys.size() + gradient.values.size();
-  staged_bytes_ -= bytes;
+  staged_bytes_ -= StagedBytes(gradient);
   GradientSum& sum = sums_.try_emplace(staged.table->id(), staged.table).first->second;
   if (IsAddedAtOnce(*staged.table, gradient)) {
     // Dense tables have no gradients that wait.
@@ -98,6 +103,8 @@ void StepSum::Take(Staged staged) {
     if (waiting_bytes_ == 0 && staged_bytes_ == 0) ForgetKept();
     return;
   }
+  // kMaxWaitingBytes would not limit gradients without keys.
+  if (bytes == 0) return;
   waiting_bytes_ += bytes;
   sum.AddLater(std::move(gradient));
   if (waiting_bytes_ > kMaxWaitingBytes) AddWaiting();

@@ -19,6 +19,9 @@ namespace pawl {
 inline constexpr size_t kMaxKeptMessageBytes = size_t{8} << 20;
 // Limit on the keys and values of gradients of the complete prefix that wait to be added.
 inline constexpr size_t kMaxWaitingBytes = size_t{1} << 20;
+// What an early gradient counts in addition to its keys and values: about the memory of its place,
+// so that gradients without keys cannot take memory without a limit.
+inline constexpr size_t kEarlyGradientBytes = 256;
 
 // Adds gradients in the order (rank, ordinal), whatever their order of arrival, so that the sum
 // always has the same bits. The complete prefix, all gradients before the first missing one, takes
@@ -56,8 +59,12 @@ class StepSum {
 
   // The largest number of rows that the step can create.
   uint64_t key_count() const { return key_count_; }
-  // The bytes of keys and values of early gradients.
+  // The bytes of early gradients.
   size_t staged_bytes() const { return staged_bytes_; }
+  // The share of one of them.
+  static size_t StagedBytes(const Gradient& gradient) {
+    return gradient.keys.size() + gradient.values.size() + kEarlyGradientBytes;
+  }
   // Whether the step cannot close without this gradient, whatever the limits: it is the next to be
   // added; or, if all gradients are kept until the close, its rank is one of the first `needed`.
   bool MustTake(uint32_t rank, uint64_t ordinal, size_t needed) const;

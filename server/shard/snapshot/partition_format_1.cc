@@ -233,7 +233,7 @@ class PartitionLoader::Format1 : public Fields {
                                          gradient.keys, gradient.values, partition_.index_,
                                          options().partitions);
     if (!status.ok()) return Damaged(status.message());
-    sum.staged_bytes_ += key_bytes + value_bytes;
+    sum.staged_bytes_ += StepSum::StagedBytes(gradient);
     rank.early.emplace_hint(rank.early.end(), ordinal,
                             StepSum::Staged{part->shared_table(), gradient});
     return absl::OkStatus();

@@ -471,7 +471,7 @@ class PartitionLoader::Sections : public Fields {
     if (!status.ok()) return Damaged(status.message());
     StepSum& sum = partition_.step_sum_;
     auto& early = sum.open_[staged.rank].early;
-    sum.staged_bytes_ += staged.key_bytes + staged.value_bytes;
+    sum.staged_bytes_ += StepSum::StagedBytes(gradient);
     early.emplace_hint(early.end(), staged.ordinal,
                        StepSum::Staged{staged.part->shared_table(), gradient});
     return absl::OkStatus();
