@@ -401,7 +401,13 @@ for pid in "${started[@]}"; do
 done
 exit "$code"
 """
-FAKE_SCONTROL = '#!/bin/bash\n[[ "$1 $2" == "show hostnames" ]] && echo node-1 && echo node-2\n'
+FAKE_SCONTROL = r"""#!/bin/bash
+case "$1 $2" in
+  "show hostnames") echo node-1 && echo node-2 ;;
+  "requeue $SLURM_JOB_ID") touch "$0.requeued" ;;
+  *) exit 1 ;;
+esac
+"""
 FAKE_HOSTNAME = '#!/bin/bash\nif [[ "${1:-}" == -I ]]; then echo 127.0.0.1; else echo node; fi\n'
 
 
@@ -419,6 +425,16 @@ SLOW_SCHEDULER = r"""#!/bin/bash
 touch "$0.waits"
 while [[ ! -e "$(dirname "$0")/go" ]]; do sleep 0.05; done
 exec %s "$@"
+"""
+
+
+# `pawlctl stop` reaches no scheduler, because it ends now: it waits for this file `stop`.
+FAKE_PAWLCTL = r"""#!/bin/bash
+touch "$(dirname "$0")/stop"
+exit 3
+"""
+ENDS_WHEN_STOPPED = r"""
+while [[ ! -e "$(dirname "$0")/stop" ]]; do sleep 0.05; done
 """
 
 
@@ -560,6 +576,27 @@ class SlurmTest(unittest.TestCase):
             self.write_program(self.bundled(name), "#!/bin/bash\n")
         self.assertEqual(self.submit().wait(PATIENCE_S), 1, self.log())
         self.assertIn("the final checkpoint is missing", self.log())
+
+    def test_exit_code_of_scheduler_that_ends_at_the_time_limit_is_kept(self):
+        self.write_job(epochs=1)
+        self.write_program(self.bundled("pawlctl"), FAKE_PAWLCTL)
+        self.write_program(self.bundled("pawl-server"), "#!/bin/bash\n")
+        worker = self.bundled("pawl-worker")
+        self.write_program(worker, '#!/bin/bash\ntouch "$0.started"\n')
+        requeued = os.path.join(self.folder, "commands", "scontrol.requeued")
+        for metrics, code in (("{}", 0), ('{"end_checkpoint_failure": "the disk is full"}', 1)):
+            with self.subTest(metrics=metrics):
+                self.write_program(
+                    self.bundled("pawl-scheduler"), FAKE_SCHEDULER % metrics + ENDS_WHEN_STOPPED
+                )
+                for path in (worker + ".started", self.bundled("stop"), requeued):
+                    if os.path.exists(path):
+                        os.remove(path)
+                batch = self.submit(OUT=os.path.join(self.folder, "out-%d" % code), REQUEUE="1")
+                wait_for("its start", lambda: os.path.exists(worker + ".started"))
+                batch.send_signal(signal.SIGUSR1)
+                self.assertEqual(batch.wait(PATIENCE_S), code, self.log())
+                self.assertEqual(os.path.exists(requeued), code == 0)
 
     def test_job_file_without_a_name_is_named(self):
         with open(self.environment["JOB"], "w", encoding="utf-8") as file:
