@@ -205,7 +205,8 @@ echo "$call" > calls
 """
 
     def start_recording(self, *states):
-        """Starts a recording of a job with these states, one a call; "": the call fails."""
+        """Starts a recording of a job with these states, one a call; "": the call fails. A state
+        "RUNNING 3/4" has done 3 of 4 steps."""
         folder = tempfile.mkdtemp(dir=FOLDER)
         pawlctl = os.path.join(folder, "pawlctl")
         with open(pawlctl, "w") as out:
@@ -214,7 +215,11 @@ echo "$call" > calls
         for i, state in enumerate(states):
             with open(os.path.join(folder, "status-%d" % (i + 1)), "w") as out:
                 if state:
-                    json.dump({"nodes": [], "samples": 100 * i, "state": state}, out)
+                    name, _, done = state.partition(" ")
+                    steps, _, steps_total = (done or "0/0").partition("/")
+                    status = {"nodes": [], "samples": 100 * i, "state": name}
+                    status.update(steps=int(steps), steps_total=int(steps_total))
+                    json.dump(status, out)
         process = subprocess.Popen(
             [
                 os.path.join(HERE, "timeline"),
@@ -223,7 +228,10 @@ echo "$call" > calls
                 os.path.join(folder, "picture.svg"),
             ],
             env=dict(os.environ, PAWLCTL=pawlctl),
+            stderr=subprocess.PIPE,
+            text=True,
         )
+        self.addCleanup(process.stderr.close)
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
         return process, folder
@@ -238,6 +246,15 @@ echo "$call" > calls
         self.assertEqual([sample["samples"] for sample in samples], [0, 300, 400])
         self.assertEqual([event["number"] for event in events], [1])
         self.assertTrue(os.path.exists(os.path.join(folder, "picture.svg")))
+
+    def test_silence_of_a_job_that_was_about_to_end_ends_the_recording_soon(self):
+        for states in (("RUNNING 1/4", "RUNNING 4/4", ""), ("RUNNING 1/4", "FINISHING 2/4", "")):
+            with self.subTest(states=states):
+                process, folder = self.start_recording(*states)
+                # A job in the middle of its work is given a minute.
+                _, err = process.communicate(timeout=40)
+                self.assertEqual((process.returncode, err), (0, ""))
+                self.assertTrue(os.path.exists(os.path.join(folder, "picture.svg")))
 
     def test_sigterm_draws_what_was_recorded(self):
         process, folder = self.start_recording("RUNNING")
