@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "client_lib/base/status_macros.h"
 #include "client_lib/rpc/grpc/grpc_conversions.h"
 #include "client_lib/rpc/grpc/grpc_settings.h"
 #include "grpcpp/create_channel.h"
@@ -16,19 +17,28 @@ namespace {
 
 // Tells a refusal from an unreachable scheduler.
 constexpr std::chrono::seconds kProbeTimeout{1};
+// A probe may fail with the connection of the call before it. The next one has a new connection.
+constexpr int kMaxProbes = 3;
+
+// The words in this file are those of gRPC 1.51 and OpenSSL.
+bool Mentions(absl::string_view message, std::initializer_list<absl::string_view> words) {
+  return std::any_of(words.begin(), words.end(),
+                     [&](absl::string_view word) { return absl::StrContains(message, word); });
+}
+
+// Whether gRPC, not the scheduler, has written the message of an UNAVAILABLE call.
+bool IsOfConnection(absl::string_view message) {
+  return Mentions(message, {"Socket closed", "Connection reset", "Broken pipe", "GOAWAY",
+                            "keepalive watchdog timeout", "failed to connect", "SSL"});
+}
 
 // `message`: of gRPC, for a call that has not been answered.
 absl::string_view WhatToCheck(absl::string_view message) {
-  // The words are those of gRPC 1.51 and OpenSSL.
-  const auto mentions = [&](std::initializer_list<absl::string_view> words) {
-    return std::any_of(words.begin(), words.end(),
-                       [&](absl::string_view word) { return absl::StrContains(message, word); });
-  };
-  if (mentions({"Custom verification check failed"}))
+  if (Mentions(message, {"Custom verification check failed"}))
     return "is that the address of this job's scheduler, and --tls_dir of the same job?";
-  if (mentions({"missing selected ALPN property"}))
+  if (Mentions(message, {"missing selected ALPN property"}))
     return "is that the address of its metrics (--metrics_listen) instead of --listen?";
-  if (mentions({"Socket closed", "Connection reset", "SSL"})) {
+  if (Mentions(message, {"Socket closed", "Connection reset", "SSL"})) {
     return "it may have ended, or one side has refused the TLS handshake: do both use TLS, do both "
            "certificates come from an authority in the other's ca.pem, are they valid and not "
            "revoked, and does the scheduler accept tokens, if this is one? Its log says more "
@@ -102,28 +112,26 @@ absl::StatusOr<CheckpointResponse> SchedulerConnection::Checkpoint(const std::st
 
 absl::StatusOr<ScaleResponse> SchedulerConnection::Scale(const ScaleRequest& request,
                                                          MonotonicDuration timeout) {
-  grpc::ClientContext context;
-  SetDeadline(context, timeout);
   ScaleResponse response;
-  const grpc::Status status = stub_->Scale(&context, request, &response);
-  if (!status.ok()) return ToStatusOfChange(status);
+  PAWL_RETURN_IF_ERROR(Change(timeout, [&](grpc::ClientContext& context) {
+    return stub_->Scale(&context, request, &response);
+  }));
   return response;
 }
 
 absl::Status SchedulerConnection::Drain(const DrainRequest& request, MonotonicDuration timeout) {
-  grpc::ClientContext context;
-  SetDeadline(context, timeout);
   DrainResponse response;
-  return ToStatusOfChange(stub_->Drain(&context, request, &response));
+  return Change(timeout, [&](grpc::ClientContext& context) {
+    return stub_->Drain(&context, request, &response);
+  });
 }
 
 absl::StatusOr<ReleaseRetainedResponse> SchedulerConnection::ReleaseRetained(
     const ReleaseRetainedRequest& request, MonotonicDuration timeout) {
-  grpc::ClientContext context;
-  SetDeadline(context, timeout);
   ReleaseRetainedResponse response;
-  const grpc::Status status = stub_->ReleaseRetained(&context, request, &response);
-  if (!status.ok()) return ToStatusOfChange(status);
+  PAWL_RETURN_IF_ERROR(Change(timeout, [&](grpc::ClientContext& context) {
+    return stub_->ReleaseRetained(&context, request, &response);
+  }));
   return response;
 }
 
@@ -140,16 +148,46 @@ absl::StatusOr<ListEventsResponse> SchedulerConnection::ListEvents(uint64_t afte
 }
 
 absl::Status SchedulerConnection::StopJob(const std::string& reason, MonotonicDuration timeout) {
-  grpc::ClientContext context;
-  SetDeadline(context, timeout);
   StopJobRequest request;
   request.set_reason(reason);
   StopJobResponse response;
-  return ToStatusOfChange(stub_->StopJob(&context, request, &response));
+  return Change(timeout, [&](grpc::ClientContext& context) {
+    return stub_->StopJob(&context, request, &response);
+  });
+}
+
+absl::Status SchedulerConnection::Change(
+    MonotonicDuration timeout, absl::FunctionRef<grpc::Status(grpc::ClientContext&)> send) {
+  const MonotonicTime deadline = Clock::Real().Now() + timeout;
+  const auto try_once = [&] {
+    grpc::ClientContext context;
+    SetDeadline(context, deadline - Clock::Real().Now());
+    return send(context);
+  };
+  const grpc::Status first = try_once();
+  // Either a refusal, or the connection has broken and the scheduler may not have got the call.
+  if (first.error_code() == grpc::StatusCode::UNAVAILABLE && Answers())
+    return ToStatusOfChange(try_once());
+  return ToStatus(first);
+}
+
+bool SchedulerConnection::Answers() {
+  const MonotonicTime deadline = Clock::Real().Now() + kProbeTimeout;
+  grpc::Status status;
+  for (int probe = 0; probe < kMaxProbes; ++probe) {
+    grpc::ClientContext context;
+    SetDeadline(context, deadline - Clock::Real().Now());
+    context.set_wait_for_ready(true);
+    GetStatusResponse response;
+    status = stub_->GetStatus(&context, GetStatusRequest(), &response);
+    if (status.error_code() != grpc::StatusCode::UNAVAILABLE) break;
+  }
+  return status.ok();
 }
 
 absl::Status SchedulerConnection::ToStatusOfChange(const grpc::Status& status) {
-  if (status.error_code() != grpc::StatusCode::UNAVAILABLE || !GetStatus(kProbeTimeout).ok())
+  if (status.error_code() != grpc::StatusCode::UNAVAILABLE ||
+      IsOfConnection(status.error_message()) || !Answers())
     return ToStatus(status);
   return absl::FailedPreconditionError(
       absl::StrCat("the scheduler at ", address_, ": ", status.error_message()));

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client_lib/base/clock.h"
@@ -14,9 +15,11 @@
 
 namespace pawl {
 
-// Connects on the first call. Each call blocks for at most `timeout`. An error names the address
-// and, if the scheduler does not answer, what to check. A scheduler that refuses to change anything
-// for now, as when its job is ending: FAILED_PRECONDITION; this takes up to a second longer.
+// Connects on the first call. Each call blocks for at most `timeout`, and for up to two seconds
+// more if a change fails. An error names the address and, if the scheduler does not answer, what to
+// check. A scheduler that refuses to change anything for now, as when its job is ending:
+// FAILED_PRECONDITION. An idempotent change whose connection breaks, as when the scheduler
+// restarts, is sent once more.
 // Thread-safe.
 class SchedulerConnection {
  public:
@@ -30,6 +33,7 @@ class SchedulerConnection {
   // Waits for the end of the job: DEADLINE_EXCEEDED if it has not ended in that time. Any other
   // error means that it has, or that the call failed.
   absl::Status AwaitEnd(MonotonicDuration timeout);
+  // UNAVAILABLE if the connection breaks: a repeated call would make another checkpoint.
   absl::StatusOr<CheckpointResponse> Checkpoint(const std::string& dir, MonotonicDuration timeout);
   absl::StatusOr<ScaleResponse> Scale(const ScaleRequest& request, MonotonicDuration timeout);
   absl::Status Drain(const DrainRequest& request, MonotonicDuration timeout);
@@ -39,6 +43,11 @@ class SchedulerConnection {
   absl::Status StopJob(const std::string& reason, MonotonicDuration timeout);
 
  private:
+  // Makes an idempotent change. `send` makes the call, each time with another context.
+  absl::Status Change(MonotonicDuration timeout,
+                      absl::FunctionRef<grpc::Status(grpc::ClientContext&)> send);
+  // Whether the scheduler answers within kProbeTimeout.
+  bool Answers();
   absl::Status ToStatus(const grpc::Status& status) const;
   // The same for a call that changes something. A scheduler's own UNAVAILABLE is no silence.
   absl::Status ToStatusOfChange(const grpc::Status& status);
