@@ -466,7 +466,9 @@ class LocalClusterTest(unittest.TestCase):
         self.assertEqual(code, 0, err)
         code, _, err = self.pawlctl(*run, "--out=" + self.out + "-again")
         self.assertEqual(code, 1, err)
-        self.assertIn("exited with code 2: its flags, files or job are wrong", err)
+        self.assertIn(
+            "exited with code 2: its flags, files or job are wrong, or its state is outdated", err
+        )
         self.assertIn("holds checkpoints of an earlier run", err)
         self.assertNotIn("restarting it", err)
 

@@ -245,13 +245,13 @@ class Run {
       return;
     }
     if (ending_ != Ending::kNot) return;
-    // Another start would find the same flags, files and job.
+    // Another start would find the same flags, files, job and state.
     const bool is_usage = child.ExitedWith(kExitUsage);
     if (is_scheduler && (child.Succeeded() || is_usage || connection_ == nullptr)) {
       Fail(absl::StrCat(what,
                         child.Succeeded() ? " before the job ended"
-                        : is_usage        ? ": its flags, files or job are wrong"
-                                          : " before it listened",
+                        : is_usage ? ": its flags, files or job are wrong, or its state is outdated"
+                                   : " before it listened",
                         "; ending the whole cluster"),
            &child);
       Terminate();

@@ -220,12 +220,10 @@ void AddRunCommands(CommandLine& line) {
   const auto run_options = std::make_shared<RunOptions>();
   CLI::App& run = line.AddCommand(
       "run", "run a job on a cluster of processes on this machine, to its end",
-      "Starts one scheduler, servers and workers on this machine, trains, shows progress, and "
-      "ends\n"
-      "with the job. Leaves in --out: scheduler.addr (as soon as the scheduler listens; for the\n"
-      "other commands), logs/NODE.log, job.pbtxt (the job as it ran), curve.jsonl and "
-      "tensorboard/\n"
-      "(the learning curve) and metrics.json (the result).\n"
+      "Starts one scheduler, servers and workers on this machine, trains, shows progress, and\n"
+      "ends with the job. Leaves in --out: scheduler.addr (as soon as the scheduler listens; for\n"
+      "the other commands), logs/NODE.log, job.pbtxt (the job as it ran), curve.jsonl and\n"
+      "tensorboard/ (the learning curve) and metrics.json (the result).\n"
       "\n"
       "  pawlctl run --job=deploy/jobs/flights-deepfm.pbtxt --servers=2 --workers=2\n"
       "  pawlctl run --job=job.pbtxt --set=epochs=1 --set=optimizer.adagrad.learning_rate=0.1 \\\n"
@@ -236,13 +234,12 @@ void AddRunCommands(CommandLine& line) {
       "--out/data, up to --max_restarts times.\n"
       "\n"
       "Ctrl-C or SIGTERM stops the job and its processes, a second one kills them. No process\n"
-      "outlives pawlctl, except that kill -9 of pawlctl leaves those that PROGRAM has started. "
-      "The\n"
-      "daemons are taken from pawlctl's own folder, from Bazel's output, or from PAWL_BIN_DIR.\n"
+      "outlives pawlctl, except that kill -9 of pawlctl leaves those that PROGRAM has started.\n"
+      "The daemons are taken from pawlctl's own folder, from Bazel's output, or from\n"
+      "PAWL_BIN_DIR.\n"
       "\n"
-      "The exit code is 0 only if the job completed, with a final checkpoint if it has a folder "
-      "for\n"
-      "checkpoints.",
+      "The exit code is 0 only if the job completed, with a final checkpoint if it has a folder\n"
+      "for checkpoints.",
       [run_options] { return RunJob(*run_options); }, kJobExitCodesHelp);
   AddJobFlags(line, run, *run_options);
   AddRestoreFlag(run, *run_options, /*required=*/false);
@@ -250,10 +247,9 @@ void AddRunCommands(CommandLine& line) {
   const auto restore_options = std::make_shared<RunOptions>();
   CLI::App& restore = line.AddCommand(
       "restore", "run a job on this machine from a checkpoint",
-      "Runs a job as `pawlctl run` does, with all processes on this machine, from a checkpoint. "
-      "(On\n"
-      "a cluster: pawl-scheduler --restore.) The whole checkpoint is read and checked first. A\n"
-      "damaged one is refused; the message names the newest intact one before it.\n"
+      "Runs a job as `pawlctl run` does, with all processes on this machine, from a checkpoint.\n"
+      "(On a cluster: pawl-scheduler --restore.) The whole checkpoint is read and checked first.\n"
+      "A damaged one is refused; the message names the newest intact one before it.\n"
       "\n"
       "  pawlctl restore --restore=checkpoints --job=job.pbtxt --servers=4",
       [restore_options] { return RunJob(*restore_options); }, kJobExitCodesHelp);

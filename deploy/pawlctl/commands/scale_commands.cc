@@ -251,7 +251,7 @@ void AddDrainCommand(CommandLine& line) {
           {.required = true});
   AddSwitch(command, "--force", options->force,
             "Drain even if the job then has too few replicas of each partition, or no worker.\n"
-            "The last server cannot leave.");
+            "At least one server and min_in_sync servers stay.");
   AddBareFlag(command, "--wait", "DURATION", kDefaultWait, options->wait,
               "Wait until it is done; --wait alone waits for 10m at most.");
   AddConnectionFlags(command, options->connection);
