@@ -14,14 +14,19 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
 namespace pawl {
 namespace {
+
+// How often to look whether the rest of a group has ended.
+constexpr std::chrono::milliseconds kGroupPollInterval{20};
 
 absl::Status SystemError(absl::string_view what, int error) {
   return absl::ErrnoToStatus(error, what);
@@ -49,6 +54,29 @@ absl::Status SystemError(absl::string_view what, int error) {
   }
   [[maybe_unused]] const ssize_t written = write(error_pipe, &error, sizeof(error));
   _exit(127);
+}
+
+// Whether a process of the group runs other than its leader. kill(-group, 0) cannot tell: it finds
+// the leader too, which stays a zombie so that the group's id is not reused.
+bool RunsWithoutLeader(pid_t leader) {
+  std::error_code error;
+  for (std::filesystem::directory_iterator process("/proc", error), end; !error && process != end;
+       process.increment(error)) {
+    pid_t pid;
+    if (!absl::SimpleAtoi(process->path().filename().string(), &pid) || pid == leader) continue;
+    std::ifstream file(process->path() / "stat");
+    std::string stat;
+    std::getline(file, stat);
+    // "PID (NAME) STATE PARENT GROUP ...", where NAME may have any characters.
+    const size_t name_end = stat.rfind(')');
+    if (name_end == std::string::npos) continue;
+    char state;
+    pid_t parent, group;
+    std::istringstream fields(stat.substr(name_end + 1));
+    if (fields >> state >> parent >> group && group == leader && state != 'Z' && state != 'X')
+      return true;
+  }
+  return false;
 }
 
 // Closes on destruction.
@@ -160,6 +188,7 @@ void ChildProcess::Reap(int wait_options) {
     result = waitid(P_PID, static_cast<id_t>(pid_), &end, WEXITED | WNOWAIT | wait_options);
   } while (result < 0 && errno == EINTR);
   if (result < 0 || end.si_pid != pid_) return;
+  if (asked_to_end_ && RunsWithoutLeader(pid_)) return;
   // The id of the group is not reused before waitpid reaps its leader.
   kill(-pid_, SIGKILL);
   while (waitpid(pid_, &wait_status_, 0) < 0 && errno == EINTR) {
@@ -174,7 +203,9 @@ bool ChildProcess::WaitUntil(MonotonicTime deadline) {
     // Rounded up: a poll of 0 ms would spin.
     const auto left_ms = std::chrono::ceil<std::chrono::milliseconds>(left).count();
     pollfd event = {pid_descriptor_, POLLIN, 0};
-    poll(&event, 1, static_cast<int>(std::min<int64_t>(left_ms, 1000)));
+    // If the child has ended, the rest of its group has not, and nothing reports that end.
+    if (poll(&event, 1, static_cast<int>(std::min<int64_t>(left_ms, 1000))) > 0 && !HasEnded())
+      poll(nullptr, 0, static_cast<int>(std::min<int64_t>(left_ms, kGroupPollInterval.count())));
   }
   return true;
 }
@@ -198,7 +229,10 @@ std::string ChildProcess::HowItEnded() const {
 }
 
 void ChildProcess::Signal(int signal) {
-  if (!HasEnded()) kill(-pid_, signal);
+  if (HasEnded()) return;
+  if (signal == SIGTERM) asked_to_end_ = true;
+  if (signal == SIGKILL) asked_to_end_ = false;
+  kill(-pid_, signal);
 }
 
 absl::Status ChildProcess::Rename(const std::string& name, const std::string& log) {

@@ -33,8 +33,11 @@ struct ChildOptions {
 // 1. The child dies, by SIGKILL, when the thread that started it ends for any reason. Start
 //    children from the main thread.
 // 2. It has its own process group: Ctrl-C reaches only the parent, which decides.
-// 3. Processes that it starts in its group get its signals, and SIGKILL once its end is observed.
-//    They outlive it only if this process ends without observing that, as after kill -9.
+// 3. Processes that it starts in its group get its signals. They get SIGKILL once its end is
+//    observed, but after Signal(SIGTERM) they may end in their own time: until then, or until
+//    Signal(SIGKILL), the child counts as running. So a program behind a shell, which SIGTERM ends
+//    at once, can leave. Their end causes no SIGCHLD: poll HasEnded, or call WaitUntil.
+//    They outlive this process only if it ends without observing theirs, as after kill -9.
 // 4. The pid is not reused before HasEnded or WaitUntil has observed the exit.
 // 5. It starts with no signal blocked and with the default action of SIGPIPE. SIGCHLD is no longer
 //    ignored in this process.
@@ -79,14 +82,17 @@ class ChildProcess {
  private:
   ChildProcess(ChildOptions options, pid_t pid, int pid_descriptor);
 
-  // Waits for the end, kills what is left of the group and takes the exit status. `wait_options`:
-  // of waitid. REQUIRES: !ended_.
+  // Waits for the end, kills what is left of the group and takes the exit status; no effect while
+  // other processes of the group may end in their own time. `wait_options`: of waitid.
+  // REQUIRES: !ended_.
   void Reap(int wait_options);
 
   ChildOptions options_;
   const pid_t pid_;
   const int pid_descriptor_;
   bool ended_ = false;
+  // Whether the group has got SIGTERM, and no SIGKILL since.
+  bool asked_to_end_ = false;
   // As returned by waitpid.
   int wait_status_ = 0;
 };

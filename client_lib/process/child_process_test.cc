@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -155,6 +156,44 @@ TEST(ChildProcess, NoProcessOfTheGroupOutlivesTheProgram) {
   ASSERT_TRUE(child->WaitUntil(Deadline()));
   EXPECT_TRUE(child->ExitedWith(3));
   EXPECT_TRUE(Eventually([&] { return IsGone(child->LogTail(1)[0]); }));
+}
+
+// A shell that has not replaced itself by its program. On SIGTERM the program waits for `gate` and
+// then leaves. Its first line is its pid.
+ChildOptions WrappedProgram(const std::string& gate) {
+  ChildOptions options = Shell(
+      "bash -c 'trap \"until [[ -e $GATE ]]; do sleep 0.01; done; echo left; exit\" TERM;"
+      " echo $$; while :; do sleep 0.01; done'; true");
+  options.environment = {"GATE=" + gate};
+  return options;
+}
+
+TEST(ChildProcess, ProgramBehindShellMayLeaveOnSigterm) {
+  const std::string gate = TempFile("gate");
+  // Absent also when the test is repeated.
+  std::filesystem::remove(gate);
+  auto child = Started(WrappedProgram(gate));
+  const std::string program = FirstLine(*child);
+  ASSERT_NE(program, absl::StrCat(child->pid()));
+  child->Signal(SIGTERM);
+  ASSERT_TRUE(Eventually([&] { return IsGone(absl::StrCat(child->pid())); }));
+  EXPECT_FALSE(child->WaitUntil(Clock::Real().Now() + std::chrono::milliseconds(50)));
+  EXPECT_FALSE(IsGone(program));
+  std::ofstream(gate).put('\n');
+  ASSERT_TRUE(child->WaitUntil(Deadline()));
+  EXPECT_TRUE(child->KilledBy(SIGTERM));
+  EXPECT_EQ(child->LogTail(1), std::vector<std::string>{"left"});
+}
+
+TEST(ChildProcess, ProgramBehindShellIsKilledAfterSigterm) {
+  auto child = Started(WrappedProgram(TempFile("closed-gate")));
+  const std::string program = FirstLine(*child);
+  child->Signal(SIGTERM);
+  ASSERT_TRUE(Eventually([&] { return IsGone(absl::StrCat(child->pid())); }));
+  ASSERT_FALSE(child->HasEnded());
+  child->Signal(SIGKILL);
+  ASSERT_TRUE(child->WaitUntil(Deadline()));
+  EXPECT_TRUE(Eventually([&] { return IsGone(program); }));
 }
 
 TEST(ChildProcess, DestructorKillsTheGroup) {

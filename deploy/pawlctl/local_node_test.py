@@ -15,6 +15,16 @@ JOB = 'name: "node" partitions: 8 elastic: true replicas: %d'
 # A worker of its own: says where it is, and stays.
 PROGRAM = 'echo "at $PAWL_SCHEDULER in $PAWL_WORKER_DIR"; exec sleep 1000'
 
+# A worker behind a shell, which needs a while to leave.
+WRAPPED_PROGRAM = """python3 -c '
+import signal, time
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+print("waiting", flush=True)
+signal.sigwait([signal.SIGTERM])
+time.sleep(0.5)
+print("left", flush=True)
+'; true"""
+
 
 class LocalNodeTest(unittest.TestCase):
     def setUp(self):
@@ -131,6 +141,17 @@ class LocalNodeTest(unittest.TestCase):
         self.assertEqual(leaving.wait(LIMIT_S), 0)
         self.eventually(lambda: len(self.servers()) == 2)
         self.assertEqual(self.pid_of("leaves/server-0"), 0)
+
+    def test_sigterm_lets_a_program_behind_a_shell_leave(self):
+        self.start_scheduler(servers=1)
+        node = self.start_node("one", "--workers=1", "--", "sh", "-c", WRAPPED_PROGRAM)
+        log = ("one", "logs", "worker-0.log")
+        self.eventually(lambda: os.path.exists(self.path(*log)) and "waiting" in self.text(*log))
+        node.send_signal(signal.SIGTERM)
+        # Sooner than the default of --leave_timeout.
+        node.wait(LIMIT_S)
+        self.assertIn("left", self.text(*log))
+        self.assertNotIn("killing", self.text("one.out"))
 
     def test_restarts_are_limited(self):
         self.start_scheduler(servers=1)

@@ -27,6 +27,8 @@ namespace {
 // Nothing is done without a signal, a child's end among them, or the time of a restart.
 constexpr std::chrono::seconds kLongestWait{3600};
 constexpr std::chrono::seconds kStatusTimeout{2};
+// While processes leave: no signal reports the end of those that they have started.
+constexpr std::chrono::milliseconds kLeaveInterval{100};
 
 class Node {
  public:
@@ -42,7 +44,7 @@ class Node {
       const MonotonicTime now = clock_.Now();
       MonotonicTime next = now + kLongestWait;
       if (group_.next_start().has_value()) next = std::min(next, *group_.next_start());
-      if (kill_at_.has_value()) next = std::min(next, *kill_at_);
+      if (kill_at_.has_value()) next = std::min({next, *kill_at_, now + kLeaveInterval});
       const int signal = signals_.Wait(next - now);
       if (signal != 0 && signal != SIGCHLD) OnSignal(signal);
       for (ChildProcess* child : group_.TakeEnded()) OnEnded(*child);
