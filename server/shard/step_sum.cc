@@ -41,7 +41,7 @@ void StepSum::Add(uint32_t rank, uint64_t ordinal, std::shared_ptr<const TableSc
   key_count_ += gradient.keys.size() / sizeof(uint64_t);
   staged_bytes_ += StagedBytes(gradient);
   const bool is_next = IsNext(rank, ordinal);
-  if (gradient.keys.size() == 0) {
+  if (gradient.keys.empty()) {
     // Only its place is kept.
     gradient = Gradient();
   } else if (!is_next || !IsAddedAtOnce(*table, gradient)) {
