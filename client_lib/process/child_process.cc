@@ -188,7 +188,10 @@ void ChildProcess::Reap(int wait_options) {
     result = waitid(P_PID, static_cast<id_t>(pid_), &end, WEXITED | WNOWAIT | wait_options);
   } while (result < 0 && errno == EINTR);
   if (result < 0 || end.si_pid != pid_) return;
-  if (asked_to_end_ && RunsWithoutLeader(pid_)) return;
+  // A shell dies of the signal at once, and its program may need time.
+  const bool died_of_sigterm =
+      end.si_status == (end.si_code == CLD_EXITED ? 128 + SIGTERM : SIGTERM);
+  if (asked_to_end_ && died_of_sigterm && RunsWithoutLeader(pid_)) return;
   // The id of the group is not reused before waitpid reaps its leader.
   kill(-pid_, SIGKILL);
   while (waitpid(pid_, &wait_status_, 0) < 0 && errno == EINTR) {

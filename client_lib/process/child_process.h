@@ -34,10 +34,11 @@ struct ChildOptions {
 //    children from the main thread.
 // 2. It has its own process group: Ctrl-C reaches only the parent, which decides.
 // 3. Processes that it starts in its group get its signals. They get SIGKILL once its end is
-//    observed, but after Signal(SIGTERM) they may end in their own time: until then, or until
-//    Signal(SIGKILL), the child counts as running. So a program behind a shell, which SIGTERM ends
-//    at once, can leave. Their end causes no SIGCHLD: poll HasEnded, or call WaitUntil.
-//    They outlive this process only if it ends without observing theirs, as after kill -9.
+//    observed, unless Signal(SIGTERM) has ended it: then they may end in their own time, and the
+//    child counts as running until they have, or until Signal(SIGKILL). So a program behind a
+//    shell, which SIGTERM ends at once, can leave. Their end causes no SIGCHLD: poll HasEnded, or
+//    call WaitUntil. They outlive this process only if it ends without observing theirs, as after
+//    kill -9.
 // 4. The pid is not reused before HasEnded or WaitUntil has observed the exit.
 // 5. It starts with no signal blocked and with the default action of SIGPIPE. SIGCHLD is no longer
 //    ignored in this process.

@@ -53,7 +53,7 @@ struct DataPlaneOptions {
   // more memory than the messages if they have few keys. Beyond it those that would have to wait
   // are refused in the same way. They are not counted as in flight: a request must not keep out the
   // push that it waits for.
-  size_t max_bytes_waiting_for_step = size_t{256} << 20;
+  size_t max_bytes_waiting_for_step = size_t{1} << 30;
   // Limit on the bytes of snapshots that have arrived in part.
   size_t max_partial_snapshot_bytes = kMaxPartialSnapshotBytes;
   // See EntryTail.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 import time
 import traceback
 from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Union
@@ -118,6 +119,8 @@ class Job:
         self._rank: Optional[Rank] = None
         # Whether that rank's step is being computed. The rank is not given up meanwhile.
         self._computing = False
+        # The thread of the loop.
+        self._thread = 0
         # The rank and the servers' step number of the latest batch; None before the first.
         self._position: Optional[tuple[int, int]] = None
         self._step = 0
@@ -160,11 +163,12 @@ class Job:
 
     @property
     def is_in_step(self) -> bool:
-        """Whether the program has a rank's batch; hosted_session() is that rank's.
+        """Whether this thread has a rank's batch; hosted_session() is that rank's.
 
-        False while a batch is read: the rank may then be given up.
+        False while a batch is read, because the rank may then be given up, and in other threads
+        than the loop's: a Job is used by one.
         """
-        return self._computing
+        return self._computing and self._thread == threading.get_ident()
 
     @property
     def parts(self) -> Sequence[StepPart]:
@@ -320,6 +324,7 @@ class Job:
     def _begin(self, rank: Rank) -> None:
         """Begins to compute the rank's step."""
         self._computing = True
+        self._thread = threading.get_ident()
         for part in self._parts:
             part.begin(self, rank)
 

@@ -1,8 +1,10 @@
 """pawl.torch's modules against torch's own, with the same rows."""
 
 import copy
+import functools
 import gc
 import io
+import threading
 import types
 import unittest
 import weakref
@@ -450,7 +452,9 @@ class TorchTest(unittest.TestCase):
         session = RankSession(self.client.free_running)
         self.job, self.free_running = Job(self.client), RankSession(session._session)
         self.assertEqual(self.job.mode, "SYNC")
-        self.job._rank, self.job._computing = Rank(0, 1, session, iter([]), step=4), True
+        self.job._rank = Rank(0, 1, session, iter([]), step=4)
+        self.job._begin(self.job._rank)
+        self.job.add_part(mock.Mock())
         for patch in (
             mock.patch("pawl.job._current", self.job),
             mock.patch.object(self.client, "free_running", self.free_running),
@@ -477,13 +481,24 @@ class TorchTest(unittest.TestCase):
         self.assertEqual(session.pulls, 2)
         self.assertEqual(self.free_running.pulls, 0)
 
-    def test_evaluation_while_a_batch_is_read_pulls_as_the_client(self):
+    def test_other_evaluation_pulls_as_the_client(self):
         module = pt.Embedding(self.name(), 2).eval()
         session = self.rank_of_a_sync_job()
-        # The rank may be given up meanwhile, which ends its pulls.
-        self.job._computing = False
-        module(torch.tensor([1, 2]))
+        evaluate = functools.partial(module, torch.tensor([1, 2]))
+        thread = threading.Thread(target=evaluate)
+        thread.start()
+        thread.join()
         self.assertEqual((session.pulls, self.free_running.pulls), (0, 1))
+        # The rank may be given up while a batch is read, which ends its pulls.
+        self.job._computing = False
+        evaluate()
+        self.assertEqual((session.pulls, self.free_running.pulls), (0, 2))
+        self.job._computing = True
+        evaluate()
+        self.assertEqual((session.pulls, self.free_running.pulls), (1, 2))
+        self.job._parts.clear()
+        evaluate()
+        self.assertEqual((session.pulls, self.free_running.pulls), (1, 3))
 
     def test_features_that_change_after_prefetch_are_fetched_again(self):
         kinds = [pt.KeyedJaggedTensor] + ([KeyedJaggedTensor] if HAVE_TORCHREC else [])
