@@ -454,7 +454,6 @@ class TorchTest(unittest.TestCase):
         self.assertEqual(self.job.mode, "SYNC")
         self.job._rank = Rank(0, 1, session, iter([]), step=4)
         self.job._begin(self.job._rank)
-        self.job.add_part(mock.Mock())
         for patch in (
             mock.patch("pawl.job._current", self.job),
             mock.patch.object(self.client, "free_running", self.free_running),
@@ -496,9 +495,6 @@ class TorchTest(unittest.TestCase):
         self.job._computing = True
         evaluate()
         self.assertEqual((session.pulls, self.free_running.pulls), (1, 2))
-        self.job._parts.clear()
-        evaluate()
-        self.assertEqual((session.pulls, self.free_running.pulls), (1, 3))
 
     def test_features_that_change_after_prefetch_are_fetched_again(self):
         kinds = [pt.KeyedJaggedTensor] + ([KeyedJaggedTensor] if HAVE_TORCHREC else [])

@@ -344,10 +344,8 @@ class LookupModule(torch.nn.Module):
         if self._client is None:
             current = job_module.current()
             # A SYNC job's evaluation waits for the rank's step as its training does: a partition
-            # answers the free-running session at once, also if it is a step behind others. Without
-            # a part of the step, such as an optimizer, no rank has waited for the others' last one.
-            waits = current.mode == "SYNC" and current.is_in_step and len(current.parts) > 0
-            if is_training or waits:
+            # answers the free-running session at once, also if it is a step behind others.
+            if is_training or current.mode == "SYNC" and current.is_in_step:
                 job = current
                 session = job.hosted_session()
         prefetched = None
