@@ -267,60 +267,37 @@ class Planner {
       absl::c_stable_sort(order, [&](Server* a, Server* b) { return a->level[m] < b->level[m]; });
       if (order.back()->level[m] - order.front()->level[m] <= tolerated) return;
       if (m == kCost) tolerated = 1;
-      MoveFromLast(m, order);
+      if (MoveFrom(m, order.back(), order)) continue;
+      // The others differ less in their loads.
+      if (m == kBytes || m == kKeys) return;
+      order.pop_back();
     }
   }
 
-  // Passes one partition from the last server to a second, another from there to a third, and so
-  // on, along the shortest path to a server where that helps; or exchanges two partitions. If
-  // nothing helps, removes the servers that were reached: none of them can lower its level.
-  void MoveFromLast(Measure m, std::vector<Server*>& order) {
-    struct Step {
-      Partition* p;
-      Server* from;
-      Server* to;
-    };
-    std::vector<Server*> reached = {order.back()};
-    std::map<Server*, std::vector<Step>> paths = {{order.back(), {}}};
-    for (size_t i = 0; i < reached.size(); ++i) {
-      for (Server* to : order) {
-        if (paths.contains(to)) continue;
-        const auto [p, q] = BestMove(m, reached[i], to);
-        std::vector<Step> path = paths[reached[i]];
-        if (p == nullptr || absl::c_any_of(path, [p = p](const Step& step) { return step.p == p; }))
-          continue;
-        path.push_back({p, reached[i], to});
-        if (q != nullptr) path.push_back({q, to, reached[i]});
-        exchanges_ += q != nullptr;
-        if (m != kCost || Gain(m, p, q, order.back(), to) > 0) {
-          for (const Step& step : path) Pass(step.p, step.from, step.to);
-          return;
-        }
-        paths[to] = path;
-        reached.push_back(to);
-      }
-    }
-    // The others differ less in their loads.
-    if (m == kBytes || m == kKeys) order.clear();
-    for (Server* server : reached) std::erase(order, server);
-  }
-
-  // The partition to pass: a hot one to where that helps, or, to even out costs, an ordinary one.
-  // To even out loads, two ordinary ones to exchange.
-  std::pair<Partition*, Partition*> BestMove(Measure m, Server* from, Server* to) const {
+  // Passes a partition to the first of the servers where that helps: a hot one, or, to even out
+  // costs, an ordinary one. To even out loads, exchanges two ordinary ones.
+  bool MoveFrom(Measure m, Server* from, const std::vector<Server*>& servers) {
     const bool exchange = m == kBytes || m == kKeys;
-    if (exchange && exchanges_ == kMaxExchanges) return {nullptr, nullptr};
-    Partition* const none = nullptr;
-    std::tuple best(m == kCost ? -HUGE_VAL : 0, 0.0, exchange ? kLeastWorth : HUGE_VAL, none, none);
-    const std::vector<Partition*> others =
-        exchange ? Candidates(false, to, from) : std::vector{none};
-    for (Partition* p : Candidates(m == kHeat, from, to)) {
-      for (Partition* q : others) {
-        best = std::max(best, std::tuple(Gain(kHeat, p, q, from, to), Gain(kCost, p, q, from, to),
-                                         Worth(p, q, from, to), p, q));
+    if (exchange && exchanges_ == kMaxExchanges) return false;
+    for (Server* to : servers) {
+      Partition* const none = nullptr;
+      std::tuple best(0.0, 0.0, exchange ? kLeastWorth : HUGE_VAL, none, none);
+      const std::vector<Partition*> others =
+          exchange ? Candidates(false, to, from) : std::vector{none};
+      for (Partition* p : Candidates(m == kHeat, from, to)) {
+        for (Partition* q : others) {
+          best = std::max(best, std::tuple(Gain(kHeat, p, q, from, to), Gain(kCost, p, q, from, to),
+                                           Worth(p, q, from, to), p, q));
+        }
       }
+      const auto& [heat, cost, worth, p, q] = best;
+      if (p == nullptr) continue;
+      Pass(p, from, to);
+      if (q != nullptr) Pass(q, to, from);
+      exchanges_ += exchange;
+      return true;
     }
-    return {std::get<3>(best), std::get<4>(best)};
+    return false;
   }
 
   // Some of the hot or ordinary partitions that can pass. Partitions are hashed, so any choice will

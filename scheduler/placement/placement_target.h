@@ -41,13 +41,13 @@ struct PlacementTarget {
 // fewer servers:
 //  1. on distinct servers, and in as many zones as possible;
 //  2. where it has replicas already, as far as the other rules allow;
-//  3. such that the servers' numbers of replicas differ by at most one, as far as the zones allow.
-//     A hot partition, one with several times the median load, counts as that many partitions,
-//     unless removing the others would hardly relieve its server. Several hot partitions share a
-//     server only if no move helps;
+//  3. such that the servers' numbers of replicas differ by at most one, as far as passing one
+//     replica at a time achieves that within the zones. A hot partition, one with several times the
+//     median load, counts as that many partitions, unless removing the others would hardly relieve
+//     its server. Several hot partitions share a server only if no move helps;
 //  4. such that the bytes and keys of two servers differ by at most 2 kTolerance, as far as
 //     exchanging two partitions achieves that;
-//  5. with equal numbers of primaries on each server, within kTolerance.
+//  5. with equal numbers of primaries on each server, within kTolerance and one.
 // A greedy search: it makes one move at a time and stops when no move helps. A replica that is
 // being copied counts as complete and stays. Idempotent: with the same loads, a placement that has
 // reached its target is its own target. REQUIRES: `servers` ascending.
