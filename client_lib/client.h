@@ -39,10 +39,10 @@
 // # Calls
 //
 // - Calls are asynchronous. Each returns a future at once, or takes a callback instead.
-// - A callback runs exactly once: on a thread of the library, or on a thread that makes a call in
-//   the same session, before that call returns. If a call ends at once, that is the caller's own
-//   thread, so do not hold a lock in a call that its callback takes. A callback must not block and
-//   must not destroy the client. It may make further calls.
+// - A callback runs exactly once: on a thread of the library, or on a thread that makes a call of
+//   the client, closes a session or destroys the client, before that returns. So do not hold a lock
+//   there that a callback takes. A callback must not block and must not destroy the client. It may
+//   make further calls.
 // - Calls have a deadline (CallOptions::timeout). Until then the library retries and hides the
 //   loss of servers, connections and messages. A retry uses the same push id, so nothing is
 //   applied twice.

@@ -48,7 +48,20 @@ size_t DistinctKeys::Find(uint32_t table, absl::Span<const uint64_t> keys, uint3
     position_of_[number] = position;
   }
   for (size_t i = 0; i < keys.size(); ++i) places[i] = first + position_of_[places[i]];
-  return keys_.size();
+  const size_t found = keys_.size();
+  if (kept_bytes() > kMaxKeptBytes) {
+    slots_ = std::vector<uint32_t>();
+    keys_ = std::vector<uint64_t>();
+    partition_of_ = std::vector<uint32_t>();
+    position_of_ = std::vector<uint32_t>();
+  }
+  return found;
+}
+
+size_t DistinctKeys::kept_bytes() const {
+  return keys_.capacity() * sizeof(uint64_t) +
+         (slots_.capacity() + partition_of_.capacity() + position_of_.capacity()) *
+             sizeof(uint32_t);
 }
 
 }  // namespace pawl::c

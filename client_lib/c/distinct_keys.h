@@ -15,6 +15,9 @@ namespace pawl::c {
 // partitions of distinct keys only. Reusable, to save allocations; not thread-safe.
 class DistinctKeys {
  public:
+  // The memory that is kept for the next batch.
+  static constexpr size_t kMaxKeptBytes = size_t{256} << 20;
+
   DistinctKeys();
 
   // Writes the distinct keys to `distinct`, and for each key `first` plus its position there to
@@ -22,6 +25,8 @@ class DistinctKeys {
   // REQUIRES: partitions > 0, keys.size() < 2^31.
   size_t Find(uint32_t table, absl::Span<const uint64_t> keys, uint32_t partitions, int64_t first,
               uint64_t* distinct, int64_t* places);
+
+  size_t kept_bytes() const;
 
  private:
   // Makes all slots empty, at least two for each key.

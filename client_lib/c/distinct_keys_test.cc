@@ -31,5 +31,22 @@ TEST(DistinctKeysTest, OrderIsThatOfKeyGroups) {
   }
 }
 
+TEST(DistinctKeysTest, LargeBatchDoesNotKeepItsMemory) {
+  DistinctKeys distinct_keys;
+  std::vector<uint64_t> keys(DistinctKeys::kMaxKeptBytes / (2 * sizeof(uint32_t)) + 1);
+  std::vector<int64_t> places(keys.size());
+  uint64_t distinct = 0;
+  EXPECT_EQ(distinct_keys.Find(/*table=*/5, absl::MakeConstSpan(keys).first(100), 4, /*first=*/0,
+                               &distinct, places.data()),
+            1u);
+  EXPECT_GT(distinct_keys.kept_bytes(), 0u);
+  EXPECT_EQ(distinct_keys.Find(/*table=*/5, keys, 4, /*first=*/0, &distinct, places.data()), 1u);
+  EXPECT_EQ(distinct_keys.kept_bytes(), 0u);
+  EXPECT_EQ(distinct_keys.Find(/*table=*/5, absl::MakeConstSpan(keys).first(100), 4, /*first=*/7,
+                               &distinct, places.data()),
+            1u);
+  EXPECT_EQ(places[99], 7);
+}
+
 }  // namespace
 }  // namespace pawl::c

@@ -18,8 +18,9 @@
 // Threads. Every function may be called from any thread. Operations end on threads of the library,
 // which never call the program. After fork() the child must not call any function.
 //
-// The interface only grows: functions keep their meaning, structs get fields at their end and say
-// their size.
+// The interface only grows: functions keep their meaning, and structs get fields at their end. A
+// program is compiled with the pawl.h of the library that it loads: structs that say another size
+// are refused.
 #ifndef PAWL_CLIENT_LIB_C_PAWL_H_
 #define PAWL_CLIENT_LIB_C_PAWL_H_
 

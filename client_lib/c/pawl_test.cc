@@ -233,7 +233,14 @@ TEST_F(PawlTest, WrongArgumentsAreRefusedByName) {
             PAWL_INVALID_ARGUMENT);
   EXPECT_EQ(pawl_open_table(client_, "absent", 0, &call), PAWL_OK);
   EXPECT_EQ(Finish(PAWL_OK, call), PAWL_NOT_FOUND);
-  EXPECT_EQ(pawl_rank(client_, 0), nullptr);
+  pawl_session* const not_hosted = pawl_rank(client_, 0);
+  EXPECT_EQ(not_hosted, nullptr);
+  EXPECT_EQ(pawl_push(not_hosted, nullptr, 0, 0, &call), PAWL_FAILED_PRECONDITION);
+  EXPECT_NE(std::string(pawl_error()).find("rank that it does not host"), std::string::npos)
+      << pawl_error();
+  EXPECT_EQ(pawl_give_up_ranks(client_, nullptr, 1, 0, &call), PAWL_INVALID_ARGUMENT);
+  pawl_item item = ItemOf(table, keys, values);
+  EXPECT_EQ(pawl_unique_items(client_, &item, 1, nullptr, nullptr), PAWL_INVALID_ARGUMENT);
   EXPECT_EQ(pawl_end_step(pawl_free_running(client_), 0, &call), PAWL_INVALID_ARGUMENT);
 }
 

@@ -103,6 +103,7 @@ int pawl_give_up_ranks(pawl_client* client, const uint32_t* ranks, size_t count,
                        pawl_call** call) {
   return StartClientCall(
       client, call, [&](pawl::Client& connected, Shared membership, State state) -> absl::Status {
+        if (ranks == nullptr && count > 0) return absl::InvalidArgumentError("an array is NULL");
         pawl::GiveUpRanksRequest request;
         for (size_t i = 0; i < count; ++i) {
           PAWL_ASSIGN_OR_RETURN(*request.add_logical_workers(),

@@ -42,13 +42,19 @@ absl::StatusOr<absl::InlinedVector<Item, 8>> Converted(Membership& membership,
   return converted;
 }
 
+absl::Status NoSession() {
+  return absl::FailedPreconditionError(
+      "the session is NULL: the client is not connected, or pawl_rank named a rank that it does "
+      "not host");
+}
+
 }  // namespace
 }  // namespace pawl::c
 
 using pawl::c::Converted;
 using pawl::c::EndsWithNothing;
 using pawl::c::FindTable;
-using pawl::c::NotConnected;
+using pawl::c::NoSession;
 using pawl::c::StartCall;
 using pawl::c::State;
 using pawl::c::Timeout;
@@ -62,7 +68,7 @@ pawl_session* pawl_free_running(pawl_client* client) {
 int pawl_pull(pawl_session* session, const pawl_item* items, size_t count, int64_t step,
               int64_t timeout_ms, pawl_call** call) {
   return StartCall(call, [&](State state) -> absl::Status {
-    if (session == nullptr) return NotConnected();
+    if (session == nullptr) return NoSession();
     PAWL_ASSIGN_OR_RETURN(
         const auto pulls,
         Converted<pawl::PullItem>(
@@ -83,7 +89,7 @@ int pawl_pull(pawl_session* session, const pawl_item* items, size_t count, int64
 int pawl_push(pawl_session* session, const pawl_item* items, size_t count, int64_t timeout_ms,
               pawl_call** call) {
   return StartCall(call, [&](State state) -> absl::Status {
-    if (session == nullptr) return NotConnected();
+    if (session == nullptr) return NoSession();
     PAWL_ASSIGN_OR_RETURN(
         const auto pushes,
         Converted<pawl::PushItem>(
@@ -105,7 +111,7 @@ int pawl_push(pawl_session* session, const pawl_item* items, size_t count, int64
 int pawl_assign(pawl_session* session, const pawl_item* items, size_t count, int64_t timeout_ms,
                 pawl_call** call) {
   return StartCall(call, [&](State state) -> absl::Status {
-    if (session == nullptr) return NotConnected();
+    if (session == nullptr) return NoSession();
     PAWL_ASSIGN_OR_RETURN(
         const auto assigned,
         Converted<pawl::AssignItem>(
@@ -130,6 +136,8 @@ int pawl_set_learning_rates(pawl_session* session, const uint32_t* tables, const
   return StartCall(call, [&](State state) -> absl::Status {
     if (session == nullptr || session->rank == nullptr)
       return absl::InvalidArgumentError("only the session of a rank has learning rates");
+    if (count > 0 && (tables == nullptr || rates == nullptr))
+      return absl::InvalidArgumentError("an array is NULL");
     std::vector<pawl::LearningRateItem> items;
     for (size_t i = 0; i < count; ++i) {
       PAWL_ASSIGN_OR_RETURN(pawl::Table table, FindTable(*session->membership, tables[i]));

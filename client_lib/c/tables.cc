@@ -135,6 +135,9 @@ int pawl_unique_items(pawl_client* client, pawl_item* items, size_t count, uint6
   pawl::Client* const connected = Connected(client);
   if (connected == nullptr) return Fail(NotConnected());
   for (size_t i = 0; i < count; ++i) {
+    if (items[i].key_count > 0 &&
+        (items[i].keys == nullptr || distinct == nullptr || places == nullptr))
+      return Fail(absl::InvalidArgumentError("an array is NULL"));
     const absl::StatusOr<pawl::Table> table = FindTable(*client->membership, items[i].table);
     if (!table.ok()) return Fail(table.status());
     if (table->dense()) {

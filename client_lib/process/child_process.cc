@@ -98,20 +98,29 @@ class Descriptor {
   int value_;
 };
 
+// A copy of the descriptor with a number above those that the child replaces: a parent whose own
+// standard streams are closed gets theirs from open(). -1, with errno, as for a descriptor of -1.
+int AboveStandardStreams(int descriptor) {
+  return descriptor < 0 ? -1 : fcntl(descriptor, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(ChildOptions options) {
   // Opened for append, so that the log can be truncated or read while it grows.
   const int truncate = options.append_to_log ? 0 : O_TRUNC;
-  const Descriptor log(
+  const Descriptor opened_log(
       open(options.log.c_str(), O_WRONLY | O_CREAT | truncate | O_APPEND | O_CLOEXEC, 0644));
+  const Descriptor log(AboveStandardStreams(opened_log.get()));
   if (log.get() < 0) return SystemError(absl::StrCat("cannot write the log ", options.log), errno);
-  const Descriptor null(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  const Descriptor opened_null(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  const Descriptor null(AboveStandardStreams(opened_null.get()));
   if (null.get() < 0) return SystemError("cannot open /dev/null", errno);
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return SystemError("cannot make a pipe", errno);
   const Descriptor read_end(ends[0]);
-  Descriptor write_end(ends[1]);
+  Descriptor opened_write_end(ends[1]);
+  Descriptor write_end(AboveStandardStreams(opened_write_end.get()));
 
   std::vector<char*> argv = {options.program.data()};
   for (std::string& argument : options.arguments) argv.push_back(argument.data());
@@ -140,6 +149,7 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(ChildOptions o
     BecomeProgram(options.program.c_str(), argv.data(), environment.data(), log.get(), null.get(),
                   write_end.get(), parent);
   }
+  opened_write_end.Close();
   write_end.Close();
 
   // Exec closes the pipe; if exec fails the child writes errno to it.

@@ -63,6 +63,26 @@ TEST(ChildProcess, OutputAndErrorsGoToTheLog) {
   EXPECT_EQ(child->LogTail(9).size(), 3u);
 }
 
+TEST(ChildProcess, LogIsWholeIfTheParentHasNoStandardStreams) {
+  const ChildOptions options = Shell("echo one; echo two >&2");
+  const pid_t parent = fork();
+  ASSERT_GE(parent, 0);
+  if (parent == 0) {
+    for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) close(stream);
+    auto child = ChildProcess::Start(options);
+    _exit(child.ok() && (*child)->WaitUntil(Deadline()) && (*child)->Succeeded() ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(parent, &status, 0), parent);
+  EXPECT_EQ(status, 0);
+  std::ifstream log(options.log);
+  std::string first, second;
+  std::getline(log, first);
+  std::getline(log, second);
+  EXPECT_EQ(first, "one");
+  EXPECT_EQ(second, "two");
+}
+
 TEST(ChildProcess, LogTailIsBoundedAndHasWholeLines) {
   auto child = Started(Shell("for i in {1..5000}; do echo line $i; done"));
   ASSERT_TRUE(child->WaitUntil(Deadline()));

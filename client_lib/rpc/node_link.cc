@@ -516,7 +516,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
       PollRouting(registration, 0);
       return;
     }
-    routing_channel_.After(Backoff(retries, RandomNumber()),
+    routing_channel_.After(PushbackOf(status, Backoff(retries, RandomNumber())),
                            [self = shared_from_this(), registration, retries] {
                              self->PollRouting(registration, retries + 1);
                            });

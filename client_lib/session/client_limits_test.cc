@@ -148,6 +148,18 @@ TEST_F(ClientTest, RefusedPushDoesNotEndEarlierCalls) {
   EXPECT_EQ(PushRow(*worker, table).get(), why);
 }
 
+TEST_F(ClientTest, PushOfTooManySegmentsDoesNotBreakAFreeRunningSession) {
+  Connect();
+  const Table table = Sparse("a", 2);
+  // Each item is a segment of its own.
+  const std::vector<float> gradients(2);
+  const std::vector<PushItem> items(kMaxSegmentsAhead + 1,
+                                    {.table = table, .keys = key_, .gradients = gradients});
+  Session& session = client_->free_running();
+  EXPECT_EQ(session.Push(items).get().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(session.Push(absl::MakeSpan(items).subspan(0, 1)).get(), absl::OkStatus());
+}
+
 TEST_F(ClientTest, PushBeyondTheLimitBreaksALogicalWorker) {
   ConnectWorker();
   LogicalWorker* const worker = *client_->OpenLogicalWorker(0);

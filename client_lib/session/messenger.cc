@@ -189,7 +189,13 @@ void Messenger::OnAnswer(uint64_t epoch, MonotonicTime sent, std::shared_ptr<Mes
   const std::shared_ptr<Call> call = message->call;
   if (status.ok()) {
     budget_.OnSuccess();
-    call->MessageDone(call->TakeAnswer(*message, answer));
+    absl::Status taken = call->TakeAnswer(*message, answer);
+    // To the caller, INVALID_ARGUMENT says that the call was wrong.
+    if (absl::IsInvalidArgument(taken)) {
+      taken = absl::InternalError(
+          absl::StrCat("the answer to ", call->terms.name, " is malformed: ", taken.message()));
+    }
+    call->MessageDone(taken);
     return;
   }
   if (const absl::Status why = failure(); !why.ok()) {

@@ -61,11 +61,10 @@ class CountedCall final : public Call {
               .may_wait = may_wait},
              RequestHeader()) {}
   OutgoingMessage Encode(const Message&, const RequestHeader&) const override { return {}; }
-  absl::Status TakeAnswer(const Message&, const IncomingMessage&) override {
-    return absl::OkStatus();
-  }
+  absl::Status TakeAnswer(const Message&, const IncomingMessage&) override { return taken; }
   void Finish(const absl::Status& status) override { statuses.push_back(status); }
 
+  absl::Status taken;
   std::vector<absl::Status> statuses;
 };
 
@@ -146,6 +145,15 @@ TEST_F(MessengerTest, WaitingMessagesGoToTheNewAddress) {
   transport_.EndFirst(absl::OkStatus());
   for (const auto& call : {first, second})
     EXPECT_EQ(call->statuses, std::vector<absl::Status>{absl::OkStatus()});
+}
+
+TEST_F(MessengerTest, MalformedAnswerIsNoMistakeOfTheCaller) {
+  Adopt(1, {"a", "b"});
+  const auto push = Push(0);
+  push->taken = absl::InvalidArgumentError("PushResponse is malformed");
+  transport_.EndFirst(absl::OkStatus());
+  ASSERT_EQ(push->statuses.size(), 1u);
+  EXPECT_EQ(push->statuses[0].code(), absl::StatusCode::kInternal) << push->statuses[0];
 }
 
 TEST_F(MessengerTest, OldFailureWakesOnlyOlderAttempts) {

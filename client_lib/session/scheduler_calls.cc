@@ -55,7 +55,7 @@ void SchedulerCalls::OnAnswer(std::shared_ptr<OneCall> call, const absl::Status&
     return;
   }
   const absl::Status why = failure_();
-  const MonotonicDuration delay = Backoff(call->retries, RandomNumber());
+  const MonotonicDuration delay = PushbackOf(status, Backoff(call->retries, RandomNumber()));
   if (!why.ok() || !IsTransientError(status) || clock_.Now() + delay >= call->deadline) {
     call->done(why.ok() ? status : why);
     return;

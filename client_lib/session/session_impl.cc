@@ -347,9 +347,12 @@ void SessionImpl::RestartOrdinals(uint64_t step) {
 
 void SessionImpl::OnPushDone(const PushCall& push, std::optional<std::list<Ahead>::iterator> ahead,
                              const absl::Status& status) {
+  // Refused before it had a place in the order of pushes. A step would lack it, but a free-running
+  // session has none.
+  const bool lacks_nothing = !ahead && !identity_.rank && absl::IsInvalidArgument(status);
   {
     MutexLock lock(mu_);
-    BreakLocked(status);
+    if (!lacks_nothing) BreakLocked(status);
     if (assigning_ == &push) assigning_ = nullptr;
     if (ahead) {
       (*ahead)->done = true;
@@ -359,7 +362,7 @@ void SessionImpl::OnPushDone(const PushCall& push, std::optional<std::list<Ahead
       }
     }
   }
-  if (!status.ok()) Fail(status);
+  if (!status.ok() && !lacks_nothing) Fail(status);
 }
 
 void SessionImpl::CloseStep(uint64_t step) {
@@ -370,7 +373,7 @@ void SessionImpl::CloseStep(uint64_t step) {
   core_->step_closings().Begin(*identity_.rank);
   // Takes no place in the client's flow control, as EndStep: it must not wait for pulls, which may
   // wait for this step. It has no bytes, and a session closes one step at a time, so there are as
-  // many as ranks. The messages take places in the flow control of each server.
+  // many as ranks.
   //
   // Without a deadline of its own: the calls that wait for it have theirs, and it ends with the
   // client at the latest.

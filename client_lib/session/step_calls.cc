@@ -163,12 +163,9 @@ void CloseStep(Messenger& messenger, const RequestHeader& header, uint32_t parti
                absl::AnyInvocable<void(absl::Status)> done) {
   EndStepRequest await;
   await.set_phase(EndStepRequest::AWAIT_ALL);
-  // It waits at the server like a pull of the next step: it must not take the place of the pushes
-  // and ends of other ranks, for which it waits.
   const Call::Terms terms = {.method = Method::kEndStep,
                              .name = "the wait for the end of the step",
                              .deadline = deadline,
-                             .flow_step = header.step() + 1,
                              .may_wait = true};
   auto close = [messenger = messenger.shared_from_this(), header, partitions, clip_global_norm,
                 deadline,

@@ -94,9 +94,13 @@ Coordinator::Coordinator(Options options, const Clock& clock, ServerCaller& serv
   published_ = PresentView();
 }
 
-bool Coordinator::IsCalledByNode(const std::string& node, uint64_t incarnation,
-                                 absl::string_view ticket) const {
-  return !options_.gives_tickets || IsNodeTicketOf(ticket_key_, node, incarnation, ticket);
+absl::Status Coordinator::CheckNodeTicket(const std::string& node, uint64_t incarnation,
+                                          absl::string_view ticket) {
+  if (!options_.gives_tickets || IsNodeTicketOf(ticket_key_, node, incarnation, ticket))
+    return absl::OkStatus();
+  MutexLock lock(mu_);
+  PAWL_RETURN_IF_ERROR(membership_.Find(node, incarnation).status());
+  return absl::UnauthenticatedError("the ticket is not that of the node that the call names");
 }
 
 // Saving ----------------------------------------------------------------------

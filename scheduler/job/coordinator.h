@@ -85,10 +85,11 @@ class Coordinator {
   // The same for a caller whose certificate or token lets it only read.
   Ticket RegisterReader(const RegisterRequest& request, Done<RegisterResponse> done)
       PAWL_EXCLUDES(mu_);
-  // Whether the caller that names this node has the ticket of its present incarnation; always true
-  // without CoordinatorOptions::gives_tickets.
-  bool IsCalledByNode(const std::string& node, uint64_t incarnation,
-                      absl::string_view ticket) const;
+  // UNAUTHENTICATED: the caller that names this node has not its ticket. ABORTED: moreover, the job
+  // has no such node, so its ticket may be that of an earlier job. Always OK without
+  // CoordinatorOptions::gives_tickets.
+  absl::Status CheckNodeTicket(const std::string& node, uint64_t incarnation,
+                               absl::string_view ticket) PAWL_EXCLUDES(mu_);
   Ticket Goodbye(const GoodbyeRequest& request, Done<GoodbyeResponse> done) PAWL_EXCLUDES(mu_);
   // coordinator_calls.cc
   Ticket GetRouting(const GetRoutingRequest& request, Done<RoutingTable> done) PAWL_EXCLUDES(mu_);

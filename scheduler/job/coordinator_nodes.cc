@@ -176,7 +176,7 @@ absl::StatusOr<HeartbeatResponse> Coordinator::Heartbeat(const HeartbeatRequest&
                                             ", and the newest of this state is ", published));
   }
   ranks_.NoteProgress(node->progress);
-  if (node->role == WORKER_ROLE) metrics_.Note(request.worker());
+  if (node->role == WORKER_ROLE && node->refused_progress.empty()) metrics_.Note(request.worker());
   if (!node->progress.failure().empty()) {
     FailJob(absl::StrCat(NodeText(*node), ": ", node->progress.failure()), section.actions());
   }

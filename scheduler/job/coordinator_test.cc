@@ -64,12 +64,21 @@ TEST_F(CoordinatorTest, TicketsAreOnlyForOwnRanks) {
   ASSERT_EQ(first.logical_workers_size(), 1);
   EXPECT_TRUE(IsTicketOf(key, TicketSender::kRank, 0, first.incarnation(),
                          first.logical_workers(0).ticket()));
-  EXPECT_TRUE(coordinator_->IsCalledByNode(first.node(), first.incarnation(), first.node_ticket()));
+  const auto code_of = [&](const std::string& node, uint64_t incarnation,
+                           const std::string& ticket) {
+    return coordinator_->CheckNodeTicket(node, incarnation, ticket).code();
+  };
+  EXPECT_EQ(code_of(first.node(), first.incarnation(), first.node_ticket()),
+            absl::StatusCode::kOk);
 
   const RegisterResponse second = Join(WORKER_ROLE);
   EXPECT_EQ(second.logical_workers_size(), 0);
-  EXPECT_FALSE(
-      coordinator_->IsCalledByNode(first.node(), first.incarnation(), second.node_ticket()));
+  EXPECT_EQ(code_of(first.node(), first.incarnation(), second.node_ticket()),
+            absl::StatusCode::kUnauthenticated);
+  // A node of an earlier job learns that it has no part in this one.
+  EXPECT_EQ(code_of(first.node(), first.incarnation() + 1, second.node_ticket()),
+            absl::StatusCode::kAborted);
+  EXPECT_EQ(code_of("server-7", 1, second.node_ticket()), absl::StatusCode::kAborted);
   // A repeated registration cannot add ranks, its own or another worker's.
   const auto repeated = Register(Registration(WORKER_ROLE, nonce_, {0, 1}));
   ASSERT_TRUE(repeated.ok()) << repeated.status();

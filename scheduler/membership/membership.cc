@@ -281,7 +281,6 @@ absl::StatusOr<Node*> Membership::Heartbeat(const HeartbeatRequest& request, uin
     return absl::AbortedError(absl::StrCat(node->name, " of job ", request.job_id(),
                                            " is not part of this one, ", options_.job_id));
   }
-  if (request.has_worker()) PAWL_RETURN_IF_ERROR(CheckProgress(request.worker()));
   node->last_heard = now;
   node->has_sent_heartbeat = true;
   if (request.challenge() != 0 && request.challenge() == node->claimant)
@@ -313,8 +312,16 @@ absl::StatusOr<Node*> Membership::Heartbeat(const HeartbeatRequest& request, uin
       node->adopted_at = now;
     node->adopted_epoch = std::max(node->adopted_epoch, adopted);
   }
-  if (node->role == WORKER_ROLE && request.has_worker())
-    node->progress = KnownProgress(request.worker());
+  if (node->role == WORKER_ROLE && request.has_worker()) {
+    const absl::Status status = CheckProgress(request.worker());
+    std::string refusal(status.message());
+    if (status.ok()) {
+      node->progress = KnownProgress(request.worker());
+    } else if (node->refused_progress != refusal) {
+      spdlog::warn("{}: its progress is ignored: {}", NodeText(*node), refusal);
+    }
+    node->refused_progress = std::move(refusal);
+  }
   return node;
 }
 

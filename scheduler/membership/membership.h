@@ -82,6 +82,8 @@ struct Node {
   bool refused = false;
   ServerCounters counters;
   WorkerProgress progress;
+  // Why its latest report of progress is ignored, or empty.
+  std::string refused_progress;
   // The progress of its earlier incarnations.
   WorkerProgress earlier;
   // SERVER_ROLE, WORKER_ROLE: the nonce of the process that claims to be the next incarnation, or
@@ -156,7 +158,8 @@ class Membership {
   absl::StatusOr<Node*> Find(const std::string& name, uint64_t incarnation);
 
   // Renews the lease. `newest_epoch` is the newest routing epoch that servers can adopt. ABORTED as
-  // in Find, and for a refused server; INVALID_ARGUMENT as in CheckProgress.
+  // in Find, and for a refused server. Progress that CheckProgress refuses is ignored, because the
+  // worker is alive.
   absl::StatusOr<Node*> Heartbeat(const HeartbeatRequest& request, uint64_t newest_epoch,
                                   MonotonicTime now);
 

@@ -109,7 +109,7 @@ absl::Status CheckCaller(const Coordinator&, const grpc::CallbackServerContext& 
   return CheckRegistrationIsOf(PeerOf(context), request);
 }
 template <FromNode Request>
-absl::Status CheckCaller(const Coordinator& coordinator, const grpc::CallbackServerContext& context,
+absl::Status CheckCaller(Coordinator& coordinator, const grpc::CallbackServerContext& context,
                          const Request& request) {
   if (request.node().empty()) return absl::OkStatus();
   if (absl::Status status = CheckNodeIsOf(PeerOf(context), request.node()); !status.ok()) {
@@ -120,9 +120,7 @@ absl::Status CheckCaller(const Coordinator& coordinator, const grpc::CallbackSer
       ticket == context.client_metadata().end()
           ? ""
           : absl::string_view(ticket->second.data(), ticket->second.size());
-  if (coordinator.IsCalledByNode(request.node(), request.incarnation(), shown))
-    return absl::OkStatus();
-  return absl::UnauthenticatedError("the ticket is not that of the node that the call names");
+  return coordinator.CheckNodeTicket(request.node(), request.incarnation(), shown);
 }
 template <typename Request>
 absl::Status CheckCaller(const Coordinator&, const grpc::CallbackServerContext&, const Request&) {
