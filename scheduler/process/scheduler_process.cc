@@ -165,7 +165,7 @@ absl::StatusOr<SchedulerProcess::ExitCode> SchedulerProcess::BecomeLeaderAndLoad
           "--rebuild: ", store_->Describe(), " holds a state; omit --rebuild to continue from it"));
     }
     PAWL_RETURN_IF_ERROR(Annotate(RebuildAndStore(), "--rebuild"));
-    PAWL_ASSIGN_OR_RETURN(stored_, store_->Load());
+    PAWL_ASSIGN_OR_RETURN(stored_, LoadState(*store_, must_end));
   }
   PAWL_ASSIGN_OR_RETURN(restored_, StateToResume(stored_, coordinator_options_, startup_));
   const bool has_ended = restored_.has_value() && restored_->closed();
@@ -224,7 +224,8 @@ absl::Status SchedulerProcess::RebuildAndStore() {
       "events are lost",
       registrations.size(), state.placement().partitions_size(), state.tables().tables_size(),
       state.placement().epoch());
-  return store_->Save(1, state.SerializeAsString());
+  return SaveState(*store_, 1, state.SerializeAsString(),
+                   [this](MonotonicDuration pause) { return signal_.Wait(pause); });
 }
 
 absl::Status SchedulerProcess::StartListening() {

@@ -32,8 +32,9 @@ absl::Status MakeFolders(Env& env, const std::string& folder) {
   return absl::IsPermissionDenied(synced) ? absl::OkStatus() : synced;
 }
 
-// The error of a failed write for the caller of Save: the stored state is not damaged.
-absl::Status WriteError(const absl::Status& status) {
+// The error of an operation on a file: if the disk fails, the stored state need not be damaged, and
+// may be written or read later.
+absl::Status IoError(const absl::Status& status) {
   if (!absl::IsDataLoss(status)) return status;
   return absl::UnavailableError(status.message());
 }
@@ -55,7 +56,7 @@ absl::Status FileStore::Campaign(MonotonicTime deadline) {
   log_.reset();
   log_bytes_.reset();
   lock_.reset();
-  PAWL_RETURN_IF_ERROR(MakeFolders(env_, options_.folder));
+  PAWL_RETURN_IF_ERROR(IoError(MakeFolders(env_, options_.folder)));
   while (true) {
     absl::StatusOr<std::unique_ptr<FolderLock>> lock = env_.LockFolder(options_.folder);
     if (lock.ok()) {
@@ -63,7 +64,7 @@ absl::Status FileStore::Campaign(MonotonicTime deadline) {
       leader_ = true;
       return absl::OkStatus();
     }
-    if (!absl::IsUnavailable(lock.status())) return lock.status();
+    if (!absl::IsUnavailable(lock.status())) return IoError(lock.status());
     const MonotonicTime next = Clock::Real().Now() + kCampaignInterval;
     if (next >= deadline) {
       return absl::DeadlineExceededError(
@@ -86,15 +87,15 @@ absl::StatusOr<std::optional<StoredState>> FileStore::Load() {
   const std::string path = log_path();
   // The returned state must be durable, but its writer may have died before it synced. An empty
   // folder must stay empty, too: a rename may not be synced yet.
-  PAWL_RETURN_IF_ERROR(env_.SyncFolder(options_.folder));
+  PAWL_RETURN_IF_ERROR(IoError(env_.SyncFolder(options_.folder)));
   absl::StatusOr<std::unique_ptr<WritableFile>> log = env_.OpenForAppend(path);
   if (absl::IsNotFound(log.status())) {
     log_bytes_ = 0;
     loaded_ = true;
     return std::nullopt;
   }
-  if (!log.ok()) return log.status();
-  PAWL_RETURN_IF_ERROR((*log)->Sync());
+  if (!log.ok()) return IoError(log.status());
+  PAWL_RETURN_IF_ERROR(IoError((*log)->Sync()));
   uint64_t bytes = 0;
   absl::StatusOr<StateLog> parsed = ReadLog(&bytes);
   if (!parsed.ok()) return parsed.status();
@@ -117,7 +118,7 @@ absl::StatusOr<StateLog> FileStore::ReadLog(uint64_t* bytes) const {
   const absl::StatusOr<std::string> contents = ReadWholeFile(env_, log_path(), max_bytes);
   if (absl::IsResourceExhausted(contents.status()))
     return absl::DataLossError(contents.status().message());
-  PAWL_RETURN_IF_ERROR(contents.status());
+  PAWL_RETURN_IF_ERROR(IoError(contents.status()));
   *bytes = contents->size();
   absl::StatusOr<StateLog> parsed = ParseStateLog(*contents);
   if (!parsed.ok()) {
@@ -169,7 +170,7 @@ absl::Status FileStore::Save(uint64_t revision, absl::string_view state) {
   if (const absl::Status status = fits ? Append(record) : Rewrite(record); !status.ok()) {
     log_.reset();
     log_bytes_.reset();
-    return WriteError(status);
+    return IoError(status);
   }
   newest_ = {revision, state.size(), crc};
   return absl::OkStatus();

@@ -236,6 +236,22 @@ TEST_F(FileStoreTest, SaveAfterFailedWriteOrFolderSyncIsDurable) {
   EXPECT_EQ(revision_, 3);
 }
 
+// The disk may answer again; only a log that was read and is wrong is damaged.
+TEST_F(FileStoreTest, FailedDiskIsUnavailableAtCampaignAndLoad) {
+  auto store = Lead(revision_);
+  ASSERT_TRUE(store->Save(1, StateOf(1)).ok());
+  store.reset();
+  store = Open();
+  env_.FailFolderSyncs(1);
+  EXPECT_TRUE(absl::IsUnavailable(store->Campaign(MonotonicTime::max())));
+  ASSERT_TRUE(store->Campaign(MonotonicTime::max()).ok());
+  env_.FailFolderSyncs(1);
+  EXPECT_TRUE(absl::IsUnavailable(store->Load().status()));
+  env_.FailSyncs(1);
+  EXPECT_TRUE(absl::IsUnavailable(store->Load().status()));
+  ASSERT_TRUE(store->Load().ok());
+}
+
 TEST_F(FileStoreTest, DamagedLogIsRefusedUnchanged) {
   auto store = Lead(revision_);
   for (uint64_t revision = 1; revision <= 3; ++revision)

@@ -74,4 +74,15 @@ absl::StatusOr<std::optional<StoredState>> LoadState(StateStore& store,
   }
 }
 
+absl::Status SaveState(StateStore& store, uint64_t revision, absl::string_view state,
+                       PauseUnlessEnding must_end) {
+  WaitLog log;
+  while (true) {
+    const absl::Status status = store.Save(revision, state);
+    if (status.ok() || !IsTransient(status)) return status;
+    log.Add("the state cannot be saved yet", status);
+    if (must_end(kCampaignInterval)) return absl::CancelledError("the process was told to end");
+  }
+}
+
 }  // namespace pawl

@@ -3,10 +3,12 @@
 #define PAWL_SCHEDULER_STORE_LEADERSHIP_H_
 
 #include <chrono>
+#include <cstdint>
 #include <optional>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "client_lib/base/clock.h"
 #include "scheduler/store/state_store.h"
 
@@ -36,6 +38,9 @@ absl::StatusOr<Leadership> BecomeLeader(
 // Loads the state, and repeats that after an error of the store that may pass. CANCELLED: the
 // process must end. REQUIRES: this process leads.
 absl::StatusOr<std::optional<StoredState>> LoadState(StateStore& store, PauseUnlessEnding must_end);
+// The same for StateStore::Save.
+absl::Status SaveState(StateStore& store, uint64_t revision, absl::string_view state,
+                       PauseUnlessEnding must_end);
 
 }  // namespace pawl
 

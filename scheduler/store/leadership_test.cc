@@ -27,11 +27,17 @@ class FakeStore final : public StateStore {
     return error;
   }
   absl::StatusOr<std::optional<StoredState>> Peek() override { return peeked; }
-  absl::Status Save(uint64_t, absl::string_view) override { return absl::UnimplementedError(""); }
+  absl::Status Save(uint64_t, absl::string_view) override {
+    if (save_errors.empty()) return absl::OkStatus();
+    absl::Status error = save_errors.front();
+    save_errors.pop_front();
+    return error;
+  }
   std::string Describe() const override { return "fake"; }
 
   std::deque<absl::Status> answers;
   std::deque<absl::Status> load_errors;
+  std::deque<absl::Status> save_errors;
   absl::StatusOr<std::optional<StoredState>> peeked = std::optional<StoredState>();
 };
 
@@ -47,6 +53,10 @@ class LeadershipTest : public testing::Test {
   }
   absl::StatusOr<std::optional<StoredState>> Load() {
     return LoadState(store_, [this](MonotonicDuration pause) { return MustEnd(pause); });
+  }
+  absl::Status Save() {
+    return SaveState(store_, 1, "state",
+                     [this](MonotonicDuration pause) { return MustEnd(pause); });
   }
   bool MustEnd(MonotonicDuration pause) {
     pauses_.push_back(pause);
@@ -111,6 +121,17 @@ TEST_F(LeadershipTest, LoadIsRetriedAfterErrorsThatMayPass) {
   store_.load_errors = {absl::UnavailableError("away"), absl::UnavailableError("away")};
   ends_after_ = 3;
   EXPECT_TRUE(absl::IsCancelled(Load().status()));
+}
+
+TEST_F(LeadershipTest, SaveIsRetriedAfterErrorsThatMayPass) {
+  store_.save_errors = {absl::ResourceExhaustedError("full"), absl::UnavailableError("away")};
+  EXPECT_TRUE(Save().ok());
+  EXPECT_EQ(pauses_, std::deque<MonotonicDuration>(2, kCampaignInterval));
+  store_.save_errors = {absl::AbortedError("another leads")};
+  EXPECT_EQ(Save(), absl::AbortedError("another leads"));
+  store_.save_errors = {absl::UnavailableError("away"), absl::UnavailableError("away")};
+  ends_after_ = 3;
+  EXPECT_TRUE(absl::IsCancelled(Save()));
 }
 
 TEST_F(LeadershipTest, ProcessAskedToEndNeverLeads) {
