@@ -446,7 +446,7 @@ std::vector<float> FakeCluster::SlotsOrZeros(uint32_t table, uint64_t key) const
 
 absl::Status FakeCluster::CheckHeader(const std::string& server, const RequestHeader& header,
                                       const std::vector<uint32_t>& partitions) const {
-  if (header.job_id() != kJobId) return absl::NotFoundError("another job");
+  if (header.job_id() != kJobId) return absl::UnavailableError("another job");
   bool elsewhere = header.epoch() != routing_.epoch();
   for (const uint32_t p : partitions) {
     const uint32_t primary = routing_.primary(static_cast<int>(p));

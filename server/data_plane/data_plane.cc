@@ -208,7 +208,9 @@ absl::StatusOr<std::shared_ptr<const DataPlane::View>> DataPlane::Admit(const Re
   }
   auto view = replica_map_.view();
   if (view->epoch == 0) return absl::UnavailableError("this server has no routing table yet");
-  if (header.job_id() != view->job_id) return WrongJob(header.job_id());
+  // The sender's server has died, and this one has got its address. Newer routing is on its way.
+  if (header.job_id() != view->job_id)
+    return absl::UnavailableError(WrongJob(header.job_id()).message());
   if (header.epoch() > view->epoch) return RoutingNotArrived(*view, header.epoch());
   sender = SenderOf(header);
   if (sender.kind == Sender::Kind::kLogicalWorker &&

@@ -136,7 +136,7 @@ TEST_F(BadMessageTest, MalformedPushIsRefusedWhole) {
   ExpectRefused("unknown element type", StatusCode::INVALID_ARGUMENT, "element type", [](auto& r) {
     r.mutable_segments(0)->set_element_type(static_cast<ElementType>(9));
   });
-  ExpectRefused("another job", StatusCode::NOT_FOUND, "job",
+  ExpectRefused("another job", StatusCode::UNAVAILABLE, "job",
                 [](auto& r) { r.mutable_header()->set_job_id(1); });
   ExpectRefused("old epoch", StatusCode::FAILED_PRECONDITION, "epoch",
                 [](auto& r) { r.mutable_header()->set_epoch(0); });
