@@ -72,8 +72,10 @@ std::chrono::milliseconds ServerLog::RepairDamaged() {
     }
     // First write the new one: until then the damaged one may be the only one.
     const absl::StatusOr<bool> written = compactor_->Compact(snapshot->partition);
+    // Clang 14 captures no structured binding.
+    const std::string& name = path;
     const bool is_needed =
-        absl::c_any_of(snapshots_->List(), [&](const auto& listed) { return listed.path == path; });
+        absl::c_any_of(snapshots_->List(), [&](const auto& listed) { return listed.path == name; });
     if (written.ok() && !*written && is_needed) continue;
     absl::Status status = written.status();
     if (status.ok() || absl::IsAborted(status)) status = snapshots_->DeleteIfDamaged(*snapshot);
