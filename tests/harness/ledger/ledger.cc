@@ -24,6 +24,8 @@ constexpr int kSequenceBits = 28;
 // Bits of the salt, which is chosen so that the key falls into the partition. The chance that no
 // salt fits is at most e^-16.
 constexpr uint64_t kSaltBits = 16;
+// Up to it, each count of applications is a float.
+constexpr float kMaxCount = 1 << 24;
 
 }  // namespace
 
@@ -218,7 +220,8 @@ absl::StatusOr<LedgerVerdict> CheckLedger(const Ledger& ledger, const LedgerScop
           continue;
         }
         const float times = value / scope.unit;
-        if (times >= 1.0f) verdict.applied += static_cast<uint64_t>(times);
+        // A larger one, such as infinity, is no count. It is a violation below.
+        if (times >= 1.0f && times < kMaxCount) verdict.applied += static_cast<uint64_t>(times);
         const char* what = acknowledged ? "acknowledged" : (sent ? "unknown" : "never sent");
         if (times == 1.0f && sent) {
           verdict.unknown_applied += !acknowledged;

@@ -25,6 +25,8 @@ ConstMatrix Rounded(Factors factors, ConstMatrix x, std::vector<float>& memory) 
 }  // namespace
 
 void CpuStream::Copy(ConstMatrix from, Write write, Matrix to) {
+  // Matrices without columns have no memory.
+  if (to.columns == 0) return;
   for (size_t r = 0; r < to.rows; ++r) {
     const float* source = from.data + r * from.stride;
     float* target = to.data + r * to.stride;
