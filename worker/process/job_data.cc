@@ -171,9 +171,17 @@ absl::StatusOr<std::string> MakeDataIndex(const Job& job, const std::string& ind
         "data.window_samples is not set: the job does not stream its data, and needs no index");
   }
   PAWL_RETURN_IF_ERROR(CheckDataSettings(spec));
+  if (job.evaluation().only()) {
+    // The training data may be elsewhere.
+    PAWL_ASSIGN_OR_RETURN(const std::vector<std::string> files,
+                          ExpandDataFiles("data.eval", spec.eval(), spec.format()));
+    PAWL_ASSIGN_OR_RETURN(const std::vector<IndexedFile> indexed,
+                          OpenIndexedFiles(StreamedEvaluation(spec, /*train_fields=*/0), files,
+                                           {.dir = index_dir, .refresh = true}));
+    return DataId(indexed);
+  }
   PAWL_ASSIGN_OR_RETURN(const std::vector<std::string> files,
                         ExpandDataFiles("data.train", spec.train(), spec.format()));
-  if (files.empty()) return absl::InvalidArgumentError("data.train: is not set");
   PAWL_ASSIGN_OR_RETURN(const std::vector<IndexedFile> indexed,
                         OpenIndexedFiles(spec, files, {.dir = index_dir, .refresh = true}));
   if (spec.stream_eval()) {

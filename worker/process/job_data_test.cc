@@ -104,5 +104,20 @@ TEST(JobDataTest, WindowsMakeTheDataStreamed) {
             absl::StatusCode::kFailedPrecondition);
 }
 
+TEST(JobDataTest, IndexOfReplacedEvaluationDataIsMadeAgain) {
+  Job job = JobWith("/nonexistent", Write("replaced", "0"));
+  job.mutable_data()->set_window_samples(100);
+  job.mutable_data()->set_stream_eval(true);
+  job.mutable_evaluation()->set_only(true);
+  ASSERT_TRUE(LoadJobData(job, {.max_bytes = kMuch}).ok());
+  std::ofstream(job.data().eval(0)) << "1 1:1\n";
+  EXPECT_EQ(LoadJobData(job, {.max_bytes = kMuch}).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  ASSERT_TRUE(MakeDataIndex(job, "").ok());
+  const auto data = LoadJobData(job, {.max_bytes = kMuch});
+  ASSERT_TRUE(data.ok()) << data.status();
+  EXPECT_EQ(data->eval->size(), 1u);
+}
+
 }  // namespace
 }  // namespace pawl

@@ -1,6 +1,8 @@
 #include "worker/process/rank_host.h"
 
 #include <algorithm>
+#include <iterator>
+#include <system_error>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -114,12 +116,17 @@ absl::Status RankHost::Adopt(const GetAssignmentResponse& assignment) {
     PAWL_ASSIGN_OR_RETURN(hosted->model, options_.make_model());
     Hosted& incarnation = *hosted;
     hosted_[rank.rank()] = std::move(hosted);
-    incarnation.thread = std::thread([this, &incarnation] {
-      incarnation.end.set_value(Host(incarnation));
-      MutexLock lock(mu_);
-      has_changed_ = true;
-      changed_.NotifyAll();
-    });
+    try {
+      incarnation.thread = std::thread([this, &incarnation] {
+        incarnation.end.set_value(Host(incarnation));
+        MutexLock lock(mu_);
+        has_changed_ = true;
+        changed_.NotifyAll();
+      });
+    } catch (const std::system_error& error) {
+      incarnation.end.set_value(absl::ResourceExhaustedError(
+          absl::StrCat("cannot start the thread of rank ", rank.rank(), ": ", error.what())));
+    }
   }
   if (!lost.empty()) spdlog::info("releasing ranks {}", absl::StrJoin(lost, ", "));
   if (!gained.empty()) {
@@ -189,37 +196,43 @@ absl::Status RankHost::HandleEnded() {
     ended_.push_back(std::move(it->second));
     it = hosted_.erase(it);
   }
-  const CallOptions options{.timeout = options_.call_timeout};
-  if (given_up.logical_workers_size() > 0) {
-    *given_up.mutable_progress() = options_.shared.progress.progress();
-    reports_.push_back({client_.GiveUpRanks(std::move(given_up), options), {}});
-  }
+  if (given_up.logical_workers_size() > 0) ReportGivenUp(std::move(given_up));
   if (!finished.empty()) ReportFinished(std::move(finished));
   // Do not wait for the answers: a rank that fails meanwhile must be noticed at once.
   const auto answered = std::partition(reports_.begin(), reports_.end(), [](const Report& report) {
     return !IsReady(report.answer);
   });
-  absl::Status status;
-  std::vector<uint32_t> again;
-  std::for_each(answered, reports_.end(), [&](Report& report) {
-    const absl::Status answer = report.answer.get();
-    // With clip_global_norm the report waits for the last step's close, and so for the slowest rank
-    // of the job.
-    if (absl::IsDeadlineExceeded(answer) && client_.job_state() == RUNNING) {
-      again.insert(again.end(), report.finished.begin(), report.finished.end());
-      if (!report.finished.empty()) return;
-    }
-    status.Update(answer);
-  });
+  std::vector<Report> ended(std::make_move_iterator(answered),
+                            std::make_move_iterator(reports_.end()));
   reports_.erase(answered, reports_.end());
-  if (!again.empty()) ReportFinished(std::move(again));
+  absl::Status status;
+  for (Report& report : ended) {
+    const absl::Status answer = report.answer.get();
+    // The scheduler is away, and the other ranks train on. Or, with clip_global_norm, the report
+    // waits for the last step's close, and so for the slowest rank of the job.
+    const bool is_late = absl::IsDeadlineExceeded(answer) || absl::IsUnavailable(answer);
+    if (!is_late || client_.job_state() != RUNNING) {
+      status.Update(answer);
+    } else if (report.finished.empty()) {
+      ReportGivenUp(std::move(report.given_up));
+    } else {
+      ReportFinished(std::move(report.finished));
+    }
+  }
   return status;
 }
 
 void RankHost::ReportFinished(std::vector<uint32_t> ranks) {
   std::future<absl::Status> answer = client_.FinishWork(options_.shared.progress.progress(),
                                                         {.timeout = options_.call_timeout}, ranks);
-  reports_.push_back({std::move(answer), std::move(ranks)});
+  reports_.push_back({std::move(answer), std::move(ranks), {}});
+}
+
+void RankHost::ReportGivenUp(GiveUpRanksRequest given_up) {
+  *given_up.mutable_progress() = options_.shared.progress.progress();
+  std::future<absl::Status> answer =
+      client_.GiveUpRanks(given_up, {.timeout = options_.call_timeout});
+  reports_.push_back({std::move(answer), {}, std::move(given_up)});
 }
 
 void RankHost::DropIdle() {

@@ -79,8 +79,10 @@ class RankHost {
 
   struct Report {
     std::future<absl::Status> answer;
-    // The ranks that have done all their steps; empty: a report of released ranks.
+    // The ranks that have done all their steps.
     std::vector<uint32_t> finished;
+    // The ranks that were released.
+    GiveUpRanksRequest given_up;
   };
 
   void RequestAssignment();
@@ -91,6 +93,7 @@ class RankHost {
   // reports for their answers.
   absl::Status HandleEnded();
   void ReportFinished(std::vector<uint32_t> ranks);
+  void ReportGivenUp(GiveUpRanksRequest given_up);
   // Frees the memory of ended ranks that no call borrows any more.
   void DropIdle();
   void WaitForChange();

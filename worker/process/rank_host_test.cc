@@ -14,6 +14,7 @@
 #include "absl/strings/match.h"
 #include "client_lib/base/mutex.h"
 #include "client_lib/base/testing/eventually.h"
+#include "client_lib/base/testing/no_more_threads.h"
 #include "client_lib/client.h"
 #include "client_lib/rpc/control_channel.h"
 #include "client_lib/testing/fake_cluster.h"
@@ -43,6 +44,7 @@ class AssigningScheduler final : public ControlChannel {
       if (method == "/pawl.Scheduler/GiveUpRanks") {
         const auto ranks = Parse<GiveUpRanksRequest>(request).logical_workers();
         for (const LogicalWorkerAssignment& rank : ranks) given_up_.push_back(rank);
+        if (late_reports_ > 0) return AnswerLateLocked(timeout, std::move(done));
         if (never_answers_) {
           unanswered_.push_back(std::move(done));
           return;
@@ -51,12 +53,7 @@ class AssigningScheduler final : public ControlChannel {
       if (method == "/pawl.Scheduler/FinishWork") {
         const auto ranks = Parse<FinishWorkRequest>(request).logical_workers();
         finished_.insert(finished_.end(), ranks.begin(), ranks.end());
-        if (late_reports_ > 0) {
-          --late_reports_;
-          return rest_->After(timeout, [done = std::move(done)]() mutable {
-            done(absl::DeadlineExceededError("too late"), IncomingMessage());
-          });
-        }
+        if (late_reports_ > 0) return AnswerLateLocked(timeout, std::move(done));
       }
     }
     rest_->Call(method, std::move(request), timeout, std::move(done));
@@ -99,10 +96,11 @@ class AssigningScheduler final : public ControlChannel {
     MutexLock lock(mu_);
     never_answers_ = true;
   }
-  // The deadlines of that many reports of finished ranks pass.
-  void DelayReports(uint32_t reports) {
+  // That many reports end with `answer` at their deadlines.
+  void DelayReports(uint32_t reports, absl::Status answer) {
     MutexLock lock(mu_);
     late_reports_ = reports;
+    late_answer_ = std::move(answer);
   }
   std::vector<LogicalWorkerAssignment> given_up() const {
     MutexLock lock(mu_);
@@ -121,6 +119,13 @@ class AssigningScheduler final : public ControlChannel {
     Request request;
     EXPECT_TRUE(request.ParseFromString(bytes));
     return request;
+  }
+
+  void AnswerLateLocked(MonotonicDuration timeout, Transport::Done done) PAWL_REQUIRES(mu_) {
+    --late_reports_;
+    rest_->After(timeout, [done = std::move(done), answer = late_answer_]() mutable {
+      done(answer, IncomingMessage());
+    });
   }
 
   void AnswerLocked() PAWL_REQUIRES(mu_) {
@@ -143,6 +148,7 @@ class AssigningScheduler final : public ControlChannel {
   std::vector<Transport::Done> unanswered_ PAWL_GUARDED_BY(mu_);
   bool never_answers_ PAWL_GUARDED_BY(mu_) = false;
   uint32_t late_reports_ PAWL_GUARDED_BY(mu_) = 0;
+  absl::Status late_answer_ PAWL_GUARDED_BY(mu_);
   std::vector<LogicalWorkerAssignment> given_up_ PAWL_GUARDED_BY(mu_);
   std::vector<uint32_t> finished_ PAWL_GUARDED_BY(mu_);
 };
@@ -338,14 +344,41 @@ TEST_F(RankHostTest, FinishedRanksAreReportedToTheScheduler) {
   EXPECT_TRUE(leave_.reason().ok());
 }
 
-// The report waits for the slowest rank of the job (clip_global_norm).
+// The report waits for the slowest rank of the job (clip_global_norm), or the scheduler is away.
 TEST_F(RankHostTest, LateReportOfFinishedRanksIsRepeated) {
   call_timeout_ = std::chrono::seconds(2);
-  scheduler_->DelayReports(1);
   Start(/*epochs=*/2);
-  scheduler_->Assign({{0, 11}});
-  EXPECT_TRUE(Eventually([&] { return scheduler_->finished() == std::vector<uint32_t>{0, 0}; }));
+  std::vector<uint32_t> reported;
+  for (const absl::Status& late :
+       {absl::DeadlineExceededError("too late"), absl::UnavailableError("away")}) {
+    scheduler_->DelayReports(1, late);
+    const auto rank = static_cast<uint32_t>(reported.size() / 2);
+    scheduler_->Assign({{rank, 11 + rank}});
+    reported.insert(reported.end(), 2, rank);
+    EXPECT_TRUE(Eventually([&] { return scheduler_->finished() == reported; }));
+    EXPECT_TRUE(leave_.reason().ok()) << leave_.reason();
+  }
+}
+
+TEST_F(RankHostTest, ReportOfReleasedRanksIsRepeatedWhileTheSchedulerIsAway) {
+  call_timeout_ = std::chrono::seconds(2);
+  Start();
+  scheduler_->Assign({{0, 11}, {1, 12}});
+  ASSERT_TRUE(DoesSteps(0));
+  scheduler_->DelayReports(1, absl::UnavailableError("away"));
+  scheduler_->Assign({{1, 12}});
+  EXPECT_TRUE(Eventually([&] { return scheduler_->given_up().size() == 2; }));
+  EXPECT_TRUE(DoesSteps(1));
   EXPECT_TRUE(leave_.reason().ok()) << leave_.reason();
+}
+
+TEST_F(RankHostTest, RankWithoutAThreadEndsTheProcessInOrder) {
+  Start();
+  const NoMoreThreads none;
+  scheduler_->Assign({{0, 11}});
+  const std::optional<absl::Status> end = End();
+  ASSERT_TRUE(end.has_value());
+  EXPECT_EQ(end->code(), absl::StatusCode::kResourceExhausted) << *end;
 }
 
 TEST_F(RankHostTest, RefusedPushEndsAllRanksWithTheRefusal) {

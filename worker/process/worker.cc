@@ -53,8 +53,9 @@ namespace {
 constexpr std::chrono::minutes kCallTimeout{10};
 // A deadline exceeds the scheduler's patience by this much, so that the scheduler gives up first.
 constexpr std::chrono::minutes kPatienceMargin{1};
-// A worker that has to end soon waits this long for its failure report.
-constexpr std::chrono::milliseconds kFailureReportTimeout{1000};
+// A worker whose training has failed waits so long for a scheduler that is restarted or
+// overloaded, unless it has to end.
+constexpr std::chrono::seconds kFailureReportTimeout{10};
 
 MonotonicDuration AtLeastPatience(MonotonicDuration timeout, const Client& client) {
   return std::max<MonotonicDuration>(timeout, client.stall_timeout() + kPatienceMargin);
@@ -92,13 +93,6 @@ absl::Status CheckHasModel(const Job& job) {
   return absl::InvalidArgumentError(
       "model: is not set. This job only serves tables, so a pawl-worker has nothing to train. "
       "Give the job data and a model, or use its tables through client_lib");
-}
-
-absl::Status CheckJob(const Job& job) {
-  if (job.data().train().empty() && !job.evaluation().only()) {
-    return absl::InvalidArgumentError("data.train: is not set; there is nothing to train on");
-  }
-  return absl::OkStatus();
 }
 
 // The parts of this process's training. Outlives the client, whose calls write into it.
@@ -292,7 +286,6 @@ DataFingerprint FingerprintOf(const JobData& data) {
 absl::Status Prepare(const WorkerOptions& options, Client& client, Training& training,
                      Interrupt& abandon) {
   const Job& job = training.job;
-  PAWL_RETURN_IF_ERROR(CheckJob(job));
   // The scheduler assigns ranks when the job's first workers have joined.
   const MonotonicDuration assignment_timeout = AtLeastPatience(options.assignment_timeout, client);
   auto assigned = client.Assignment({.timeout = assignment_timeout});
@@ -304,15 +297,18 @@ absl::Status Prepare(const WorkerOptions& options, Client& client, Training& tra
     PAWL_RETURN_IF_ERROR(training.interrupt.reason());
   }
   PAWL_ASSIGN_OR_RETURN(training.data, loaded.get());
-  auto agreed = client.AgreeOnData(FingerprintOf(training.data));
-  PAWL_RETURN_IF_ERROR(Await(agreed, AtLeastPatience(kCallTimeout, client) + kLibraryGrace,
-                             training.interrupt, "comparison of the data with other workers'"));
+  const MonotonicDuration call_timeout = AtLeastPatience(kCallTimeout, client);
+  auto agreed = client.AgreeOnData(FingerprintOf(training.data), {.timeout = call_timeout});
+  PAWL_RETURN_IF_ERROR(Await(agreed, call_timeout + kLibraryGrace, training.interrupt,
+                             "comparison of the data with other workers'"));
   absl::StatusOr<GetAssignmentResponse> answer;
   do {
     answer = Await(assigned, assignment_timeout + kLibraryGrace, training.interrupt,
                    "assignment of ranks");
     // Servers that load a large checkpoint take longer; the scheduler limits that.
-    if (!absl::IsDeadlineExceeded(answer.status()) || client.job_state() != STARTING) break;
+    const bool is_late =
+        absl::IsDeadlineExceeded(answer.status()) || absl::IsUnavailable(answer.status());
+    if (!is_late || client.job_state() != STARTING) break;
     spdlog::info("the job has not started yet");
     assigned = client.Assignment({.timeout = assignment_timeout});
   } while (true);
@@ -362,7 +358,7 @@ absl::Status Prepare(const WorkerOptions& options, Client& client, Training& tra
                                 .interrupts = {training.interrupt, abandon},
                                 .make_model = make_model,
                                 .counted_from_step = assignment.counted_from_step(),
-                                .call_timeout = AtLeastPatience(kCallTimeout, client)});
+                                .call_timeout = call_timeout});
   spdlog::info("ready for logical workers of {}, for {} steps", logical_workers,
                training.plan->total_steps());
   if (options.on_training != nullptr) options.on_training();
@@ -392,11 +388,14 @@ absl::Status Train(Training& training) {
 }
 
 // Reports to the scheduler that this worker fails the job, and why. Returns the scheduler's answer.
-absl::Status ReportFailure(Client& client, const Training& training, absl::string_view why) {
+absl::Status ReportFailure(Client& client, const Interrupt& leave, const Training& training,
+                           absl::string_view why) {
   WorkerProgress progress =
       training.progress == nullptr ? WorkerProgress() : training.progress->progress();
   progress.set_failure(BoundedText(why, kMaxFailureReportBytes));
-  absl::Status told = client.FinishWork(progress, {.timeout = kFailureReportTimeout}).get();
+  auto answer = client.FinishWork(progress, {.timeout = kFailureReportTimeout});
+  absl::Status told =
+      Await(answer, kFailureReportTimeout + kLibraryGrace, leave, "report of the failure");
   if (!told.ok())
     spdlog::warn("the failure report did not reach the scheduler: {}", told.ToString());
   return told;
@@ -421,7 +420,8 @@ WorkerOutcome Conclude(Client& client, const Interrupt& leave, const Training& t
   if (!client.status().ok()) return {WorkerEnd::kFailed, client.status()};
   // This incarnation of the worker has ended and another one has its ranks; no work is lost.
   if (absl::IsAborted(status)) return {WorkerEnd::kFailed, std::move(status)};
-  const auto job = client.GetStatus({.timeout = kFailureReportTimeout}).get();
+  auto answer = client.GetStatus({.timeout = kFailureReportTimeout});
+  const auto job = Await(answer, kFailureReportTimeout + kLibraryGrace, leave, "state of the job");
   // A worker that no group accepts does not contribute to the others' training; its ranks go to a
   // worker that does.
   const bool refused = training.replica != nullptr && training.replica->refused();
@@ -430,7 +430,7 @@ WorkerOutcome Conclude(Client& client, const Interrupt& leave, const Training& t
     const bool others = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
     return {others ? WorkerEnd::kFailed : WorkerEnd::kUnable, std::move(status)};
   }
-  const absl::Status told = ReportFailure(client, training, status.message());
+  const absl::Status told = ReportFailure(client, leave, training, status.message());
   // The job had already failed; this worker only saw a consequence.
   if (absl::IsFailedPrecondition(told)) return {WorkerEnd::kFailed, told};
   return {WorkerEnd::kUnable, std::move(status)};

@@ -1,6 +1,7 @@
 #include "worker/train/batch_stream.h"
 
 #include <chrono>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -17,7 +18,14 @@ constexpr std::chrono::seconds kIdleWait{1};
 
 BatchStream::BatchStream(uint64_t first, uint64_t end, Assemble assemble)
     : first_(first), end_(end), assemble_(std::move(assemble)) {
-  if (first_ < end_) thread_ = std::thread([this] { Run(); });
+  if (first_ == end_) return;
+  try {
+    thread_ = std::thread([this] { Run(); });
+  } catch (const std::system_error& error) {
+    MutexLock lock(mu_);
+    status_ = absl::ResourceExhaustedError(
+        absl::StrCat("cannot start a thread that reads batches: ", error.what()));
+  }
 }
 
 BatchStream::~BatchStream() {

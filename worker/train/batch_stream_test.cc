@@ -3,6 +3,7 @@
 #include <atomic>
 #include <set>
 
+#include "client_lib/base/testing/no_more_threads.h"
 #include "gtest/gtest.h"
 
 namespace pawl {
@@ -56,6 +57,12 @@ TEST(BatchStreamTest, ErrorFollowsTheBatchesBeforeIt) {
   ASSERT_TRUE(stream.Next(interrupt).ok());
   ASSERT_TRUE(stream.Next(interrupt).ok());
   EXPECT_EQ(stream.Next(interrupt).status(), absl::InvalidArgumentError("batch 2 is bad"));
+}
+
+TEST(BatchStreamTest, StreamWithoutAThreadFails) {
+  const NoMoreThreads none;
+  BatchStream stream(0, 4, [](uint64_t, Batch*) { return absl::OkStatus(); });
+  EXPECT_EQ(stream.Next(Interrupt()).status().code(), absl::StatusCode::kResourceExhausted);
 }
 
 TEST(BatchStreamTest, InterruptEndsTheWait) {

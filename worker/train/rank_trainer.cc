@@ -40,8 +40,6 @@ RankTrainer::RankTrainer(const RankShared& shared, Interrupts interrupts, Logica
       dense_places_(DensePlaces(shared_.tables)),
       places_{PulledBatch(PullContext()), PulledBatch(PullContext()), PulledBatch(PullContext())},
       dense_(MakeRankDense(shared_, rank_, interrupts_, waiting_)),
-      batches_(shared_.train.OpenRank(shared_.sampler, rank_, shared_.plan.total_steps(),
-                                      LookupOf(shared_, *model_))),
       micro_batches_(shared_.job.micro_batches()),
       loss_scale_watch_(FirstLossScale(shared_.job.precision())) {
   if (shared_.eval != nullptr) {
@@ -51,7 +49,9 @@ RankTrainer::RankTrainer(const RankShared& shared, Interrupts interrupts, Logica
 }
 
 // The stream's destructor waits for the batch that it reads.
-RankTrainer::~RankTrainer() { batches_->Cancel(); }
+RankTrainer::~RankTrainer() {
+  if (batches_ != nullptr) batches_->Cancel();
+}
 
 PulledBatch::Context RankTrainer::PullContext() {
   return {.tables = shared_.tables,
@@ -87,6 +87,7 @@ absl::Status RankTrainer::RunSteps() {
   // The checkpoint may have the rank at an earlier step; its parameters are evaluated.
   if (shared_.job.evaluation().only()) return evaluation_->Run(total).status();
   uint64_t step = session_.step();
+  batches_ = shared_.train.OpenRank(shared_.sampler, rank_, total, LookupOf(shared_, *model_));
   stream_ = std::make_unique<BatchStream>(step, total, [this](uint64_t number, Batch* batch) {
     return batches_->Assemble(number, batch);
   });

@@ -123,7 +123,8 @@ class RankTrainer {
   std::optional<RankEvaluation> evaluation_;
 
   // Used by the stream's thread.
-  const std::unique_ptr<RankBatches> batches_;
+  // Null while no step is trained.
+  std::unique_ptr<RankBatches> batches_;
   MicroBatches micro_batches_;
   LossScaleWatch loss_scale_watch_;
   std::vector<absl::Span<const float>> parameters_;

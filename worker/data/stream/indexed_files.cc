@@ -194,9 +194,8 @@ absl::StatusOr<std::vector<IndexedFile>> OpenIndexedFiles(const Data& spec,
         }
       }
     };
-    const size_t threads = std::min<size_t>(
-        paths.size(),
-        options.threads != 0 ? options.threads : std::max(std::thread::hardware_concurrency(), 1u));
+    const size_t threads =
+        std::min<size_t>(paths.size(), std::max(std::thread::hardware_concurrency(), 1u));
     std::vector<std::thread> pool;
     try {
       for (size_t i = 1; i < threads; ++i) pool.emplace_back(run);

@@ -24,8 +24,6 @@ struct IndexedFile {
 struct IndexOptions {
   // Where indexes are. Empty: each beside its file.
   std::string dir = {};
-  // Files are read by so many threads. 0: one for each processor.
-  uint32_t threads = 0;
   // Make the index of a file that has changed again. Otherwise such a file is refused.
   bool refresh = false;
 };

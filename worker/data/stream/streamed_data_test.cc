@@ -1,7 +1,6 @@
 #include "worker/data/stream/streamed_data.h"
 
 #include <google/protobuf/text_format.h>
-#include <pthread.h>
 #include <zlib.h>
 #include <zstd.h>
 
@@ -12,14 +11,12 @@
 #include <iterator>
 #include <map>
 #include <string>
-#include <system_error>
-#include <thread>
 #include <tuple>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/crc32c.h"
 #include "client_lib/base/env.h"
+#include "client_lib/base/testing/no_more_threads.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/tf_example.pb.h"
@@ -589,14 +586,7 @@ TEST_F(StreamedDataTest, DataIsReadWithoutMoreThreads) {
   const std::vector<Batch> expected = AllBatches(**data, sampler);
   for (const std::string& file : files)
     std::filesystem::remove(IndexPathOf(file, "", IndexSettings(spec_)));
-  pthread_attr_t before, huge;
-  ASSERT_EQ(pthread_getattr_default_np(&before), 0);
-  ASSERT_EQ(pthread_attr_init(&huge), 0);
-  // No machine has an address space for this stack.
-  ASSERT_EQ(pthread_attr_setstacksize(&huge, size_t{1} << 50), 0);
-  ASSERT_EQ(pthread_setattr_default_np(&huge), 0);
-  const auto restore = absl::MakeCleanup([&] { pthread_setattr_default_np(&before); });
-  EXPECT_THROW(std::thread([] {}).join(), std::system_error);
+  const NoMoreThreads none;
   const auto again = Open(files);
   ASSERT_TRUE(again.ok()) << again.status();
   ExpectEqual(AllBatches(**again, sampler), expected);
