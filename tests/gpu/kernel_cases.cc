@@ -77,8 +77,6 @@ absl::Status AddVectorCases(size_t count, Maker& maker, std::vector<KernelCase>&
                    [=](Stream& s) { s.AddConstant(count, 0, y.data); }});
   cases.push_back(
       {"Scale", shape, 2 * kFloat * count, 0, [=](Stream& s) { s.Scale(count, 1, y.data); }});
-  cases.push_back({"Sigmoid", shape, 2 * kFloat * count, 0,
-                   [=](Stream& s) { s.Sigmoid(count, x.data, y.data); }});
   cases.push_back({"Zero", shape, kFloat * count, 0,
                    [=](Stream& s) { s.Zero(y.data, count * sizeof(float)); }});
   return absl::OkStatus();

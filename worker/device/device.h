@@ -97,8 +97,6 @@ class Stream {
   virtual void AddConstant(size_t count, float value, float* x) = 0;
   // x *= alpha
   virtual void Scale(size_t count, float alpha, float* x) = 0;
-  // y = 1 / (1 + exp(-x)); x and y may be the same.
-  virtual void Sigmoid(size_t count, const float* x, float* y) = 0;
   // x = max(x, 0)
   virtual void Relu(Matrix x) = 0;
   // gradient = 0 where `activation`, the result of Relu, is 0.

@@ -17,11 +17,6 @@ void CpuStream::Scale(size_t count, float alpha, float* x) {
   for (size_t i = 0; i < count; ++i) x[i] *= alpha;
 }
 
-void CpuStream::Sigmoid(size_t count, const float* x, float* y) {
-  for (size_t i = 0; i < count; ++i)
-    y[i] = static_cast<float>(1.0 / (1.0 + DeterministicExp(-static_cast<double>(x[i]))));
-}
-
 void CpuStream::Relu(Matrix x) {
   for (size_t r = 0; r < x.rows; ++r) {
     float* row = x.data + r * x.stride;

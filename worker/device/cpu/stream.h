@@ -42,7 +42,6 @@ class CpuStream final : public Stream {
   void Axpy(size_t count, float alpha, const float* x, float* y) override;
   void AddConstant(size_t count, float value, float* x) override;
   void Scale(size_t count, float alpha, float* x) override;
-  void Sigmoid(size_t count, const float* x, float* y) override;
   void Relu(Matrix x) override;
   void ReluBackward(ConstMatrix activation, Matrix gradient) override;
   void ReluBackwardAndSum(ConstMatrix activation, Matrix gradient, float* sums) override;

@@ -21,12 +21,6 @@ void CudaStream::Scale(size_t count, float alpha, float* x) {
   Launched();
 }
 
-void CudaStream::Sigmoid(size_t count, const float* x, float* y) {
-  if (!Begin("Sigmoid")) return;
-  cuda::Sigmoid(queue(), count, x, y);
-  Launched();
-}
-
 void CudaStream::Relu(Matrix x) {
   if (!Begin("Relu")) return;
   cuda::Relu(queue(), x);

@@ -147,12 +147,6 @@ void HostStream::Scale(size_t count, float alpha, float* x) {
   Finish();
 }
 
-void HostStream::Sigmoid(size_t count, const float* x, float* y) {
-  const float* const from = In(x, count);
-  stream_->Sigmoid(count, from, Out(y, count));
-  Finish();
-}
-
 void HostStream::Relu(Matrix x) {
   stream_->Relu(Out(x));
   Finish();

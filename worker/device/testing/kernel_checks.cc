@@ -275,10 +275,6 @@ void CheckVectors(Checker& checker, size_t largest) {
       checker.Add("Zero", of(0, [](Stream& stream, size_t n, float*, float* y) {
                     stream.Zero(y, n * sizeof(float));
                   }));
-      checker.Add("Sigmoid", of(5e-7, [](Stream& stream, size_t n, float* x, float* y) {
-                    stream.Scale(n, 10, x);
-                    stream.Sigmoid(n, x, y);
-                  }));
     }
   }
 }

@@ -111,9 +111,6 @@ class RemoteStream final : public Stream {
   void Scale(size_t count, float alpha, float* x) override {
     Do([=, this](auto real) { cpu_.Scale(count, alpha, real(x, count)); });
   }
-  void Sigmoid(size_t count, const float* x, float* y) override {
-    Do([=, this](auto real) { cpu_.Sigmoid(count, real(x, count), real(y, count)); });
-  }
   void Relu(Matrix x) override {
     Do([=, this](auto real) { cpu_.Relu(real(x)); });
   }

@@ -50,15 +50,6 @@ struct ProductWith {
   __device__ float operator()(float x, float) const { return x * factor; }
 };
 
-struct SigmoidOf {
-  static constexpr bool kReadsOutput = false;
-  __device__ float operator()(float x, float) const {
-    // exp of a non-positive number does not overflow.
-    const float e = expf(-fabsf(x));
-    return (x < 0 ? e : 1.0f) / (1.0f + e);
-  }
-};
-
 // NaN stays NaN, so that the loss shows it.
 __device__ inline float Positive(float x) { return x < 0.0f ? 0.0f : x; }
 __device__ inline float4 Positive(float4 x) {
@@ -166,10 +157,6 @@ void AddConstant(const Queue& queue, size_t count, float value, float* x) {
 
 void Scale(const Queue& queue, size_t count, float alpha, float* x) {
   Map(queue, count, x, x, ProductWith{alpha});
-}
-
-void Sigmoid(const Queue& queue, size_t count, const float* x, float* y) {
-  Map(queue, count, x, y, SigmoidOf{});
 }
 
 void Relu(const Queue& queue, Matrix x) {

@@ -31,7 +31,6 @@ struct Queue {
 void Axpy(const Queue& queue, size_t count, float alpha, const float* x, float* y);
 void AddConstant(const Queue& queue, size_t count, float value, float* x);
 void Scale(const Queue& queue, size_t count, float alpha, float* x);
-void Sigmoid(const Queue& queue, size_t count, const float* x, float* y);
 void Relu(const Queue& queue, Matrix x);
 void ReluBackward(const Queue& queue, ConstMatrix activation, Matrix gradient);
 
