@@ -126,6 +126,7 @@ class ConvertTest(unittest.TestCase):
     def test_wrong_data_is_refused_by_column(self):
         cases = [
             ("int64", [1.5], "'x' has values that are not integers"),
+            ("int64", [2**63, -1.0], "'x' has values that are not integers"),
             ("int64", np.array([2**63], np.uint64), "'x' has integers of 2\\^63"),
             ("float32", ["a"], "'x' has values that are not numbers"),
             ("float32", np.zeros((2, 2)), "'x' has 2 dimensions"),
@@ -149,6 +150,26 @@ class ConvertTest(unittest.TestCase):
                 with convert.RecordWriter("x.rec", both) as writer:
                     writer.write(data)
         self.assertEqual(os.listdir(), [])
+
+    def content(self, kind, values):
+        """The bytes of the block of a file with this column."""
+        with convert.RecordWriter("x.rec", [convert.Column("x", kind)]) as writer:
+            writer.write({"x": values})
+        return Blocks("x.rec").blocks[0][2]
+
+    def test_masked_objects_are_absent(self):
+        masked = np.ma.masked_array(np.array(["a", "b", None], object), [True, False, False])
+        self.assertEqual(self.content("bytes", masked), self.content("bytes", [None, "b", None]))
+
+    def test_integers_beside_floats_stay_exact(self):
+        exact = self.content("int64", [2**60 + 1, 1, None])
+        self.assertEqual(self.content("int64", [2**60 + 1, 1.0, None]), exact)
+        self.assertEqual(self.content("int64", [2**60 + 1, np.float32(1), float("nan")]), exact)
+
+    def test_objects_that_are_numbers_are_written(self):
+        for kind, values in (("int64", [1, 2]), ("float64", [0.5, 2])):
+            objects = np.array(values, object)
+            self.assertEqual(self.content(kind, objects), self.content(kind, values))
 
     def test_arrays_become_columns(self):
         np.save("y.npy", np.arange(5, dtype=np.float16))

@@ -293,9 +293,10 @@ class _Values:
             present, data = ~np.ma.getmaskarray(data), data.data
         if not isinstance(data, np.ndarray) or data.dtype.kind == "O":
             # A NaN is the only value that differs from itself.
-            present = np.fromiter(
+            given = np.fromiter(
                 (value is not None and value == value for value in data), bool, len(data)
             )
+            present = given if present is None else present & given
         elif data.dtype.kind == "f" and data.ndim == 1:
             present = ~np.isnan(data) & (True if present is None else present)
         if present is not None and not present.all():
@@ -325,10 +326,15 @@ class _Values:
             ]
         dtype = _TYPES[self._column.type][1]
         if not isinstance(values, np.ndarray) or values.dtype.kind == "O":
-            if self._present is not None:
-                values = [value if self._present[i] else 0 for i, value in enumerate(values)]
+            present = self._present
+            given = [
+                value if present is None or present[i] else 0 for i, value in enumerate(values)
+            ]
             try:
-                values = np.array(values) if len(values) else np.empty(0, dtype)
+                values = np.array(given) if given else np.empty(0, dtype)
+                if self._column.type == "int64" and values.dtype.kind == "f":
+                    # NumPy has made floats of integers that are beside a float.
+                    values = np.array([_exact(value) for value in given])
             except (TypeError, ValueError) as error:
                 raise self._error("has values that are not numbers: %s" % error) from error
         elif self._present is not None:
@@ -338,10 +344,8 @@ class _Values:
         if self._column.type != "int64":
             return values.astype(dtype)
         if values.dtype.kind == "f":
-            whole = values.astype(dtype)
-            if not (np.abs(values) < 2.0**63).all() or (whole != values).any():
+            if not (np.abs(values) < 2.0**63).all() or (values.astype(dtype) != values).any():
                 raise self._error("has values that are not integers of 64 bits")
-            return whole
         if values.dtype.kind == "u" and len(values) and values.max() >= 2**63:
             raise self._error("has integers of 2^63 or more; convert it to bytes")
         return values.astype(dtype)
@@ -372,6 +376,12 @@ class _Values:
 
     def _plain(self, values: Any) -> bytes:
         return _texts(values) if self._column.type == "bytes" else values.tobytes()
+
+
+def _exact(value: Any) -> Any:
+    """A float that is an integer, as that; others as they are."""
+    is_whole = isinstance(value, (float, np.floating)) and float(value).is_integer()
+    return int(value) if is_whole else value
 
 
 def _distinct(values: Any) -> tuple[Any, Optional[np.ndarray]]:
