@@ -7,6 +7,8 @@ import json
 import os
 from typing import Any, Mapping, Optional
 
+import numpy as np
+
 from pawl import errors
 
 # Names a file: pawl.init writes the settings to it instead of joining a job, for `pawl run`.
@@ -32,7 +34,7 @@ class JobSettings:
       replicas: servers that have each partition.
       durability: MEMORY, LOG or FSYNC.
       elastic: whether ranks move to workers that join.
-      others: further fields of proto/job.proto by path, such as {"checkpoint.every_steps": 1000}.
+      others: further fields of proto/job.proto by path, such as {"clip_global_norm": 1.0}.
     """
 
     name: Optional[str] = _at("name")
@@ -71,7 +73,7 @@ class JobSettings:
             for name in path.split("."):
                 value = value.get(name) if isinstance(value, Mapping) else None
             # The description leaves out what is 0, false or empty.
-            if (value is not None or wanted) and _text(value) != _text(wanted):
+            if (value is not None or wanted) and not _is_same(path, value, wanted):
                 differing.append("%s is %s, not %s" % (path, _text(value) or "not set", wanted))
         if differing:
             raise errors.FailedPreconditionError(
@@ -86,6 +88,18 @@ class JobSettings:
             with open(path, "w", encoding="utf-8") as file:
                 json.dump(self.flags(), file)
             raise SystemExit(0)
+
+
+def _is_same(path: str, value: Any, wanted: Any) -> bool:
+    """Whether a job's description has the wanted value, which it may write in another way."""
+    if _text(value) == _text(wanted):
+        return True
+    if path == "checkpoint.dir" and value and wanted:
+        return os.path.abspath(value) == os.path.abspath(wanted)
+    if not isinstance(wanted, float) or not isinstance(value, (int, float)):
+        return False
+    # A job's fractions have 32 bits.
+    return bool(np.float32(value) == np.float32(wanted))
 
 
 def _text(value: Any) -> str:

@@ -75,6 +75,27 @@ class SettingsTest(unittest.TestCase):
             with pawl.init(cluster.scheduler, job=settings) as job:
                 self.assertEqual(job.mode, "ASYNC")
 
+    def test_job_takes_the_program_that_has_started_it(self):
+        back = os.getcwd()
+        os.chdir(self.folder.name)
+        self.addCleanup(os.chdir, back)
+        others = {"checkpoint.dir": "checkpoints/", "clip_global_norm": 1.0}
+        settings = pawl.JobSettings(seed=2**60 + 1, others=others)
+        with pawl.LocalCluster(job=settings.by_path()) as cluster:
+            with pawl.init(cluster.scheduler, job=settings) as job:
+                self.assertEqual(job.seed, 2**60 + 1)
+            differing = {"checkpoint.dir": "other", "clip_global_norm": 1.5}
+            with self.assertRaises(pawl.FailedPreconditionError) as raised:
+                pawl.init(cluster.scheduler, job=pawl.JobSettings(seed=2**60, others=differing))
+        for text in ("seed is", "checkpoint.dir is /", "clip_global_norm is 1, not 1.5"):
+            self.assertIn(text, str(raised.exception))
+
+    def test_fractions_of_a_job_have_32_bits(self):
+        settings = pawl.JobSettings(others={"clip_global_norm": 1 / 3})
+        settings.check({"clip_global_norm": 0.33333334})
+        with self.assertRaises(pawl.FailedPreconditionError):
+            settings.check({"clip_global_norm": 0.3333334})
+
     def test_setting_that_is_given_twice_is_refused(self):
         with self.assertRaisesRegex(ValueError, "seed twice"):
             pawl.JobSettings(seed=1, others={"seed": 2}).by_path()
