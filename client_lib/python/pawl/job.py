@@ -29,6 +29,8 @@ _IDLE_WAIT_MS = 200
 _FOLLOW_INTERVAL_S = 0.05
 # Extra time that other ranks wait, so that the worker can be restarted.
 RESTART_S = 120.0
+# How long a program that ends by an exception waits for the status.
+_STATUS_TIMEOUT_S = 60.0
 # Rows in a pull that only waits.
 _ROWS_IN_PULL = 4096
 # Errors that say nothing about the program: the same one may succeed later.
@@ -573,8 +575,9 @@ class Job:
     def on_exception(self, error: BaseException) -> None:
         """The program ends by an exception. Fails the job if it ended so before, at the same step.
 
-        A restarted program would fail repeatedly (bad data, a mistake in the model). Before
-        the first step, an argument that Pawl refuses fails the job at once.
+        A restarted program would fail repeatedly (bad data, a mistake in the model). Before the
+        job's first step, an argument that Pawl refuses fails the job at once. A program that fails
+        before its first batch does not fail a job that others train.
         """
         folder = WorkerFolder.from_environment()
         is_own = isinstance(error, Exception) and not isinstance(error, errors.CancelledError)
@@ -582,7 +585,7 @@ class Job:
             return
         is_usage = False
         if self._position is None:
-            if isinstance(error, _TRANSIENT):
+            if isinstance(error, _TRANSIENT) or self._has_begun():
                 return
             is_usage = isinstance(error, errors.InvalidArgumentError)
         lines = traceback.format_exception(type(error), error, error.__traceback__)
@@ -590,6 +593,14 @@ class Job:
             with contextlib.suppress(errors.Error):
                 # The most telling line first: texts are cut at their end.
                 self.fail("".join([lines[-1]] + lines))
+
+    def _has_begun(self) -> bool:
+        """Whether the job may have ended a step."""
+        try:
+            status = self.client.status(timeout=_STATUS_TIMEOUT_S)
+        except errors.Error:
+            return True
+        return int(status.get("steps", 0)) > 0 or int(status.get("counters", {}).get("step", 0)) > 0
 
     def close(self) -> None:
         """Leaves the job. Ranks that are not finished go to other workers."""

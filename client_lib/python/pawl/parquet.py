@@ -78,9 +78,7 @@ class Parquet:
                     metadata = file.metadata
                     missing = sorted(set(self._columns or ()) - set(file.schema_arrow.names))
             except (OSError, ValueError) as error:
-                raise errors.InvalidArgumentError(
-                    "%s is not a Parquet file that can be read: %s" % (path, error)
-                ) from error
+                raise _kind_of(error)("%s cannot be read as Parquet: %s" % (path, error)) from error
             if missing:
                 raise errors.InvalidArgumentError(
                     "%s has no column %s" % (path, ", ".join(map(repr, missing)))
@@ -204,6 +202,18 @@ class Parquet:
             table = table.take(order)
         self._read[epoch, number] = table
         return table
+
+
+def _kind_of(error: Exception) -> type[errors.Error]:
+    """The type for a file that cannot be opened."""
+    if isinstance(error, FileNotFoundError):
+        return errors.NotFoundError
+    if isinstance(error, PermissionError):
+        return errors.PermissionDeniedError
+    # Without a number of the system, pyarrow has read something that is not Parquet.
+    if isinstance(error, OSError) and error.errno is not None:
+        return errors.UnavailableError
+    return errors.InvalidArgumentError
 
 
 def _expand(paths: Any, filesystem: Any) -> list[str]:

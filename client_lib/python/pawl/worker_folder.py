@@ -27,20 +27,10 @@ class WorkerFolder:
 
         Counts this process too.
         """
-        path = os.path.join(self._path, "node.json")
-        try:
-            with open(path, encoding="utf-8") as file:
-                node = json.load(file)
-            found = (str(node["node"]), int(node["job_id"]), int(node["start_count"]) + 1)
-        except FileNotFoundError:
-            found = ("", 0, 1)
-        except (ValueError, KeyError, TypeError) as error:
-            raise errors.InvalidArgumentError(
-                "%s is damaged (%s): remove it" % (path, error)
-            ) from error
+        node, job_id, start_count = self._read_node()
         # Before this process registers, so that a count is used only once.
-        self.write_node(*found)
-        return found
+        self.write_node(node, job_id, start_count + 1)
+        return node, job_id, start_count + 1
 
     def write_node(self, node: str, job_id: int, start_count: int) -> None:
         """The node that this process is."""
@@ -48,14 +38,29 @@ class WorkerFolder:
 
     def is_repeated(self, rank: int, step: int, exception: str) -> bool:
         """Whether the previous process has ended in the same way. Notes it for the next one."""
+        start_count = self._read_node()[2]
         now = {"rank": rank, "step": step, "exception": exception}
         try:
             with open(os.path.join(self._path, "exception.json"), encoding="utf-8") as file:
                 before = json.load(file)
         except (OSError, ValueError):
             before = None
-        self._write("exception.json", now)
-        return before == now
+        self._write("exception.json", {**now, "start_count": start_count})
+        return before == {**now, "start_count": start_count - 1}
+
+    def _read_node(self) -> tuple[str, int, int]:
+        """The node, job and start count that were written last."""
+        path = os.path.join(self._path, "node.json")
+        try:
+            with open(path, encoding="utf-8") as file:
+                node = json.load(file)
+            return str(node["node"]), int(node["job_id"]), int(node["start_count"])
+        except FileNotFoundError:
+            return "", 0, 0
+        except (ValueError, KeyError, TypeError) as error:
+            raise errors.InvalidArgumentError(
+                "%s is damaged (%s): remove it" % (path, error)
+            ) from error
 
     def _write(self, name: str, content: dict[str, Any]) -> None:
         path = os.path.join(self._path, name)

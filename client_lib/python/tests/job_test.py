@@ -15,6 +15,7 @@ from pawl.job import Job
 from pawl.rank import Rank
 from pawl.reporter import Reporter
 from pawl.torch.optimizer import _Rates
+from pawl.worker_folder import WorkerFolder
 
 
 class FakeFuture:
@@ -45,6 +46,12 @@ class FakeClient:
         self.calls = []
         # What the latest pawl_finish_rank reported.
         self.progress = {}
+        # What the status reports.
+        self.steps = 0
+
+    def status(self, timeout=None):
+        del timeout
+        return {"steps": str(self.steps)}
 
     def call(self, name, *arguments, **options):
         del options
@@ -90,11 +97,16 @@ class JobTest(unittest.TestCase):
         self.assertEqual(self.given_up(), [3])
 
     def failures_after(self, *ends):
-        """How often the job failed after programs in one folder ended by these exceptions."""
+        """How often the job failed after programs in one folder ended by these exceptions.
+
+        None: a program that was killed.
+        """
         with tempfile.TemporaryDirectory(dir=os.environ.get("TEST_TMPDIR")) as folder:
             with mock.patch.dict(os.environ, PAWL_WORKER_DIR=folder):
                 for error in ends:
-                    self.job.on_exception(error)
+                    WorkerFolder(folder).previous_node()
+                    if error is not None:
+                        self.job.on_exception(error)
         return len([name for name, _ in self.client.calls if name == "pawl_finish_rank"])
 
     def test_refused_argument_before_the_first_step_fails_the_job_at_once(self):
@@ -106,6 +118,20 @@ class JobTest(unittest.TestCase):
 
     def test_unreachable_servers_before_the_first_step_fail_nothing(self):
         self.assertEqual(self.failures_after(*[errors.UnavailableError("down")] * 3), 0)
+
+    def test_program_that_cannot_begin_fails_no_job_that_others_train(self):
+        self.client.steps = 1
+        for error in (errors.InvalidArgumentError("wrong"), KeyError("a")):
+            self.assertEqual(self.failures_after(error, error), 0)
+
+    def test_program_that_cannot_begin_fails_no_job_whose_steps_are_unknown(self):
+        self.client.status = mock.Mock(side_effect=errors.UnavailableError("away"))
+        self.assertEqual(self.failures_after(errors.InvalidArgumentError("wrong")), 0)
+
+    def test_same_exception_after_another_end_is_not_repeated(self):
+        self.job._position = (3, 5)
+        self.assertEqual(self.failures_after(KeyError("a"), None, KeyError("a")), 0)
+        self.assertEqual(self.failures_after(KeyError("a"), None, KeyError("a"), KeyError("a")), 1)
 
     def test_refused_argument_in_a_step_fails_the_job_the_second_time(self):
         self.job._position = (3, 5)

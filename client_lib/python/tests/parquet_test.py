@@ -1,8 +1,10 @@
 """pawl.data.Parquet: every sample once an epoch, by seed, epoch, step and rank."""
 
+import errno
 import os
 import tempfile
 import unittest
+from unittest import mock
 
 import numpy as np
 
@@ -132,8 +134,20 @@ class ParquetTest(unittest.TestCase):
         broken = os.path.join(self.folder, "broken")
         with open(broken, "wb") as file:
             file.write(b"PAR1 and nothing else")
-        with self.assertRaisesRegex(ValueError, "broken is not a Parquet file"):
+        with self.assertRaisesRegex(ValueError, "broken cannot be read as Parquet"):
             data.Parquet(broken, 8)
+
+    def test_file_that_is_away_is_no_wrong_argument(self):
+        path = os.path.join(self.folder, "day_0.parquet")
+        with self.assertRaisesRegex(errors.NotFoundError, "away cannot be read"):
+            data.Parquet(path + ".away", 8)
+        for number, kind in (
+            (errno.EACCES, errors.PermissionDeniedError),
+            (errno.EIO, errors.UnavailableError),
+        ):
+            failing = mock.patch("pyarrow.parquet.ParquetFile", side_effect=OSError(number, ""))
+            with failing, self.assertRaisesRegex(kind, "day_0.parquet cannot be read"):
+                data.Parquet(path, 8)
 
     def test_file_that_changes_is_an_error(self):
         path = os.path.join(self.folder, "changing")
