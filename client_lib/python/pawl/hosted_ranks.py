@@ -55,6 +55,10 @@ class HostedRanks:
         """The ranks' batches, from the job's step `begin_at` on. Call it before follow."""
         self._source, self._begin_at = source, begin_at
 
+    def forget(self) -> None:
+        """Drops the ranks and their data, after the client has left the job."""
+        self.ranks, self._source = {}, None
+
     def follow(self) -> None:
         """Hosts the ranks that are assigned to this process, except finished ones."""
         self._ask_for_assignment()

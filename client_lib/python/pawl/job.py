@@ -101,6 +101,8 @@ class Job:
         self.is_trained = False
         # Whether finish() has returned.
         self.is_finished = False
+        # Called once, by close().
+        self.on_close: Optional[Callable[[], None]] = None
         # 1, or what makes the mean over ranks the mean over samples where their shares differ.
         self.gradient_weight = 1.0
         self._parts: list[StepPart] = []
@@ -511,7 +513,9 @@ class Job:
         """Tells the scheduler that the work is done, and waits until all workers have said so.
 
         A rank that has done all its steps may still come to this process, because its worker leaves
-        or dies. Happens at the end of the program, unless it ends by an exception.
+        or dies. Happens at the end of the program, unless it ends by an exception or SIGTERM.
+        Raises the job's error if it has failed, was stopped, or has another process in place of
+        this one.
         """
         while True:
             for rank in list(self._hosted.ranks.values()):
@@ -521,8 +525,11 @@ class Job:
                         "be restarted" % (rank.number, rank.step, self._end)
                     )
                 self._finish_rank(rank)
+            is_running = self._pause()
+            if not is_running:
+                self._check_end()
             # A stream's length is not known, and so not whether another rank has ended.
-            if self._end >= _ENDLESS or not self._pause():
+            if not is_running or self._end >= _ENDLESS:
                 self.is_finished = True
                 return
             try:
@@ -604,20 +611,28 @@ class Job:
 
     def close(self) -> None:
         """Leaves the job. Ranks that are not finished go to other workers."""
+        on_close, self.on_close = self.on_close, None
+        if on_close is not None:
+            on_close()
         self.client.close()
         if self._cluster is not None:
             self._cluster.close()
+        # Models and data, which the program may want to free.
+        self._parts, self._source, self._kept = [], None, kept_module.Kept()
+        self._hosted.forget()
 
     def __enter__(self) -> "Job":
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         del trace
-        if kind is None and self.is_trained:
-            self.finish()
-        if error is not None:
-            self.on_exception(error)
-        self.close()
+        try:
+            if kind is None and self.is_trained:
+                self.finish()
+            if error is not None:
+                self.on_exception(error)
+        finally:
+            self.close()
 
     def hosted_session(self) -> Session:
         """The session of the rank whose batch the program has."""
@@ -743,9 +758,14 @@ class Job:
             return True
         if self._pause():
             return False
+        self._check_end()
+        return True
+
+    def _check_end(self) -> None:
+        """Raises the error of a job that has ended before its work was done."""
         state = self.client.describe()
         if state["state"] in ("COMPLETED", "FINISHING"):
-            return True
+            return
         if state["code"] != 0:
             raise errors.error_of(state["code"], state["error"])
         raise errors.FailedPreconditionError("the job is %s" % state["state"])

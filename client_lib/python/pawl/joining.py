@@ -61,8 +61,10 @@ def init(
     cluster = None
     if job is not None and not (scheduler or os.environ.get("PAWL_SCHEDULER")):
         cluster = LocalCluster(job=job.by_path())
-        scheduler = cluster.scheduler
-    joined = Job(Client(scheduler, worker=True, **options), step_timeout, cluster)
+        client = cluster.client(worker=True, **options)
+    else:
+        client = Client(scheduler, worker=True, **options)
+    joined = Job(client, step_timeout, cluster)
     if job is not None:
         try:
             job.check(joined.client.job)
@@ -73,22 +75,7 @@ def init(
     if folder is not None:
         description = joined.client.describe()
         folder.write_node(description["node"], int(description["job_id"]), options["node"][2])
-    failed = _watch_for_exceptions(joined)
-    _leave_on_sigterm()
-
-    def at_exit() -> None:
-        if not _abi.is_forked() and not failed and joined.is_trained and not joined.is_finished:
-            try:
-                joined.finish()
-            except errors.CancelledError:
-                pass
-            except errors.Error:
-                traceback.print_exc()
-                sys.stderr.flush()
-                # An exception would not change the exit code here.
-                os._exit(1)
-
-    atexit.register(at_exit)
+    joined.on_close = _Exit(joined).forget
     return joined
 
 
@@ -104,22 +91,52 @@ def _seconds_of(text: Any) -> float:
     return seconds
 
 
-def _leave_on_sigterm() -> None:
-    """Ends the program as an exception does, so that its ranks go to others at once."""
-    is_main = threading.current_thread() is threading.main_thread()
-    if is_main and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+class _Exit:
+    """What the end of the program does to its job, until the job is closed."""
+
+    def __init__(self, job: Job):
+        self._job = job
+        # Whether the program ends by an exception or SIGTERM.
+        self._is_failed = False
+        self._previous = sys.excepthook
+        sys.excepthook = self._on_exception
+        if _is_main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, self._on_sigterm)
+        atexit.register(self._on_exit)
+
+    def forget(self) -> None:
+        """The end of the program does nothing any more."""
+        atexit.unregister(self._on_exit)
+        if sys.excepthook == self._on_exception:
+            sys.excepthook = self._previous
+        if _is_main_thread() and signal.getsignal(signal.SIGTERM) == self._on_sigterm:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    def _on_exception(self, kind: Any, error: BaseException, trace: Any) -> None:
+        self._is_failed = True
+        self._previous(kind, error, trace)
+        self._job.on_exception(error)
+
+    def _on_sigterm(self, *_: Any) -> None:
+        """Ends the program as an exception does, so that its ranks go to others at once."""
+        # SystemExit does not reach sys.excepthook.
+        self._is_failed = True
+        sys.exit(128 + signal.SIGTERM)
+
+    def _on_exit(self) -> None:
+        job = self._job
+        if _abi.is_forked() or self._is_failed or not job.is_trained or job.is_finished:
+            return
+        try:
+            job.finish()
+        except errors.CancelledError:
+            pass
+        except errors.Error:
+            traceback.print_exc()
+            sys.stderr.flush()
+            # An exception would not change the exit code here.
+            os._exit(1)
 
 
-def _watch_for_exceptions(job: Job) -> list[BaseException]:
-    """A list that gets the exception that ends the program."""
-    failed: list[BaseException] = []
-    previous = sys.excepthook
-
-    def hook(kind: Any, error: BaseException, trace: Any) -> None:
-        failed.append(error)
-        previous(kind, error, trace)
-        job.on_exception(error)
-
-    sys.excepthook = hook
-    return failed
+def _is_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()

@@ -9,7 +9,7 @@ from unittest import mock
 import numpy as np
 import torch
 
-from pawl import errors
+from pawl import _abi, errors
 from pawl.data import ENDLESS
 from pawl.job import Job
 from pawl.rank import Rank
@@ -48,6 +48,9 @@ class FakeClient:
         self.progress = {}
         # What the status reports.
         self.steps = 0
+
+    def close(self):
+        self.is_open = False
 
     def status(self, timeout=None):
         del timeout
@@ -164,10 +167,36 @@ class JobTest(unittest.TestCase):
         self.assertEqual(self.job._hosted.finished, {3})
         self.assertEqual(list(states), [])
 
+    def finish_at(self, state, **error):
+        """Finishes a job whose last rank has ended, and that is in this state then."""
+        self.rank.step = self.job._end = 5
+        self.client.describe = lambda: {"state": state, "code": 0, "error": "", **error}
+        with mock.patch("pawl._abi.invoke", return_value=_abi.OK):
+            self.job.finish()
+
+    def test_end_of_a_completed_job_finishes_it(self):
+        self.finish_at("COMPLETED")
+        self.assertTrue(self.job.is_finished)
+
+    def test_work_for_a_job_that_has_failed_is_not_finished(self):
+        with self.assertRaisesRegex(errors.FailedPreconditionError, "the job is STOPPED"):
+            self.finish_at("STOPPED")
+        with self.assertRaisesRegex(errors.AbortedError, "was superseded"):
+            self.finish_at("RUNNING", code=10, error="was superseded")
+        self.assertFalse(self.job.is_finished)
+
+    def test_job_is_closed_although_it_cannot_be_finished(self):
+        self.job.is_trained = True
+        with self.assertRaises(errors.FailedPreconditionError):
+            with self.job, mock.patch.object(
+                self.job, "finish", side_effect=errors.FailedPreconditionError("failed")
+            ):
+                pass
+        self.assertFalse(self.client.is_open)
+
     def test_failure_without_a_reason_is_a_failure(self):
         self.job.fail("")
         self.assertEqual(self.client.progress["failure"], "a worker gave no reason")
-
 
     def test_scheduler_that_the_job_steps_is_not_kept(self):
         kept, own = [

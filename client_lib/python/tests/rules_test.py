@@ -13,7 +13,7 @@ import unittest
 import pawl
 
 BEGIN = """
-import gc, sys, types, weakref
+import gc, signal, sys, types, weakref
 import numpy as np
 import torch
 import pawl
@@ -131,6 +131,30 @@ class RulesTest(unittest.TestCase):
         )
         # 6 steps; the mean over the ranks of 5, and of 10.
         self.assertIn("first [-15.   0.] second [  0. -30.]", output)
+
+    def test_closed_jobs_keep_no_models(self):
+        output = self.run_program(
+            """
+            job.close()
+            jobs, models = [], []
+            for _ in range(2):
+                with pawl.init(job=settings) as job:
+                    net = torch.nn.Linear(1, 1)
+                    optimizer = pt.Optimizer(net, dense=pawl.SGD(1.0))
+                    for _ in job.steps(pawl.data.Arrays(np.arange(20), batch_size=10)):
+                        optimizer.step()
+                jobs.append(weakref.ref(job))
+                models.append(weakref.ref(net))
+            job = net = optimizer = None
+            gc.collect()
+            # pawl.job.current() is the last.
+            print("jobs", [one() is not None for one in jobs])
+            print("models", [one() is not None for one in models])
+            print("hook", sys.excepthook is sys.__excepthook__)
+            print("signal", signal.getsignal(signal.SIGTERM) == signal.SIG_DFL)
+            """
+        )
+        self.assertIn("jobs [False, True]\nmodels [False, False]\nhook True\nsignal True\n", output)
 
     def test_workers_of_a_data_loader_may_fork(self):
         output = self.run_program(

@@ -144,6 +144,31 @@ class TrainingTest(unittest.TestCase):
         ]
         self.assertEqual(len({run.finish() for run in runs}), 1)
 
+    def test_program_that_is_told_to_end_after_its_loop_leaves_the_job(self):
+        program = (
+            "import sys, numpy, pawl\n"
+            "job = pawl.init()\n"
+            "for _ in job.steps(pawl.data.Arrays(numpy.arange(4), batch_size=2)):\n"
+            "    job.end_step([])\n"
+            "print('trained', flush=True)\n"
+            "sys.stdin.read()\n"
+        )
+        with pawl.LocalCluster(job={"logical_workers": 1, "partitions": 8}) as cluster:
+            for is_told in (True, False):
+                with subprocess.Popen(
+                    [sys.executable, "-c", program],
+                    env={**os.environ, "PAWL_SCHEDULER": cluster.scheduler},
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                ) as process:
+                    self.assertEqual(process.stdout.readline(), "trained\n")
+                    if is_told:
+                        process.terminate()
+                        self.assertEqual(process.wait(TIMEOUT_S), 128 + signal.SIGTERM)
+                        self.assertEqual(cluster.status()["state"], "RUNNING")
+                self.assertEqual(process.returncode, 128 + signal.SIGTERM if is_told else 0)
+
     def test_torchrun_starts_the_workers_of_a_cluster(self):
         run = Run()
         run.finish()
