@@ -351,6 +351,29 @@ class TorchTest(unittest.TestCase):
                 module.handles[0].table(self.client).pull(np.arange(10)), other.weight.detach()
             )
 
+    def test_gradients_that_come_after_a_step_wait_for_their_rank(self):
+        module = pt.Embedding(self.name(), 2, optimizer=pawl.SGD(1.0))
+        first = self.rank_of_a_sync_job()
+        second = RankSession(first._session)
+        self.start(module)
+        module._client = None
+        loss = module(torch.tensor([5])).sum()
+        loss.backward(retain_graph=True)
+        self.assertEqual(len(module.take_gradients(1.0, "float32")), 1)
+        loss.backward()
+        for end in (module.zero_grad, module.forget):
+            self.job._rank = Rank(1, 1, second, iter([]), step=4)
+            self.assertEqual(list(module.gradient_leaves()), [])
+            self.assertEqual(module.take_gradients(1.0, "float32"), [])
+            end()
+            self.job._rank = Rank(0, 1, first, iter([]), step=5)
+            self.assertEqual(len(list(module.gradient_leaves())), 1)
+        # The rank leaves the process.
+        first.is_open = False
+        self.job._rank = Rank(1, 1, second, iter([]), step=5)
+        self.assertEqual(module.take_gradients(1.0, "float32"), [])
+        self.assertEqual(module._recorded, [])
+
     def test_forward_without_a_backward_ends_with_its_graph(self):
         module = pt.Embedding(self.name(), 2, optimizer=pawl.SGD(1.0))
         optimizer = self.start(module)

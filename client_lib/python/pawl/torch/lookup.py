@@ -151,6 +151,8 @@ class Rows:
         self.places: Optional[np.ndarray] = None
         if order == list(range(len(wanted))) and all(want.padding is None for want in wanted):
             self.places = self.distinct.places
+        # The session of the rank that has looked them up; None: no rank's.
+        self.session: Optional[Session] = None
         # Its .grad is what step() pushes. None: before tensor(), and between release() and add().
         self.leaf: Optional[torch.Tensor] = None
         # Whether the leaf of tensor() has been released. `leaf` is then one that stands in for it.
@@ -364,6 +366,8 @@ class LookupModule(torch.nn.Module):
             fetch.pull = session.pull(parts) if parts else None
         fetch.wait(device, is_training, job)
         if is_training and self.has_optimizer:
+            for rows in fetch.rows:
+                rows.session = None if job is None else session
             self._recorded += [rows for rows in fetch.rows if rows.padding_row > 0]
         elif is_training and not self._warned:
             self._warned = True
@@ -377,20 +381,19 @@ class LookupModule(torch.nn.Module):
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drops gradients that step() has not pushed. A forward without a gradient can get one."""
         super().zero_grad(set_to_none)
-        self._release([rows for rows in self._recorded if rows.has_gradient()])
+        self._release([rows for rows in self._recorded_now() if rows.has_gradient()])
 
     def gradient_leaves(self) -> Iterator[torch.Tensor]:
         """The rows whose gradients take_gradients would return."""
-        for rows in self._recorded:
+        for rows in self._recorded_now():
             if rows.leaf is not None and rows.leaf.grad is not None:
                 yield rows.leaf
 
     def take_gradients(self, weight: float, element_type: str) -> list[CallPart]:
         """The gradients times the weight, all that came since the last call, for Session.push."""
-        found = [
-            (rows.distinct, rows.gradient()) for rows in self._recorded if rows.has_gradient()
-        ]
-        self._release(self._recorded)
+        recorded = self._recorded_now()
+        found = [(rows.distinct, rows.gradient()) for rows in recorded if rows.has_gradient()]
+        self._release(recorded)
         if weight != 1.0:
             found = [(rows, gradient * np.float32(weight)) for rows, gradient in found]
         tables = [table.id for rows, _ in found for table in rows.tables]
@@ -413,7 +416,22 @@ class LookupModule(torch.nn.Module):
 
     def forget(self) -> None:
         """Drops the gradients that have come."""
-        self._release(self._recorded)
+        self._release(self._recorded_now())
+
+    def _recorded_now(self) -> list[Rows]:
+        """What the rank whose step is computed has looked up; outside of steps: everything.
+
+        A gradient of another rank of this process has come after its step() and waits for the next.
+        """
+        job = job_module.current() if self._client is None and job_module.has_open() else None
+        if job is None or not job.is_in_step:
+            return self._recorded
+        session = job.hosted_session()
+        # A rank that has left the process takes no more steps here.
+        self._recorded = [
+            rows for rows in self._recorded if rows.session is None or rows.session.is_open
+        ]
+        return [rows for rows in self._recorded if rows.session in (None, session)]
 
     def _release(self, released: list[Rows]) -> None:
         """Drops these and their gradients, until a backward() gives them another one."""
@@ -423,7 +441,7 @@ class LookupModule(torch.nn.Module):
             rows.release(self)
 
     def on_late_gradient(self, rows: Rows, gradient: torch.Tensor) -> None:
-        """A backward() after the step() has given released rows a gradient: the next one's."""
+        """A backward() after the step() has given released rows a gradient: their next one's."""
         if rows.leaf is None:
             self._recorded.append(rows)
         rows.add(gradient)
