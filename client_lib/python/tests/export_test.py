@@ -18,6 +18,7 @@ import torch
 import pawl
 import pawl.torch as pt
 from pawl import initial_values, safetensors
+from pawl.torch.optimizer import SLOTS_ATTRIBUTE, _Dense
 from pawl.torch.state import sorted_rows
 
 try:
@@ -364,6 +365,51 @@ class ExportTest(unittest.TestCase):
             np.testing.assert_array_equal(net.get_parameter(name).detach(), values)
             for found, expected in zip(table.pull_slots(), (values, slots)):
                 np.testing.assert_array_equal(found, expected)
+
+    def test_slots_of_an_earlier_state_are_not_those_of_the_next(self):
+        net = torch.nn.Linear(3, 1, bias=False)
+        table = self.client.dense("dense/weight", (1, 3), optimizer=pawl.Adagrad(0.1))
+        state = {"weight": np.ones((1, 3), np.float32)}
+        slots = {"slots/weight": np.full(3, 2, np.float32)}
+        for given, expected in (({**state, **slots}, 2), (state, 0)):
+            # Without a client: for the job's first step. Not part of the next state.
+            pt.load_state_dict(net, {**state, **slots})
+            pt.load_state_dict(net, given, self.client)
+            self.assertEqual(table.pull_slots()[1].tolist(), [expected] * 3)
+        pt.load_state_dict(net, {**state, **slots})
+        _Dense([("weight", net.weight)], pawl.Adagrad(0.1), []).forget_initial()
+        self.assertNotIn(SLOTS_ATTRIBUTE, vars(net.weight))
+
+    def train_in_job(self, net, dense=None):
+        """The job of a cluster of its own, after its loop; it ends with the test."""
+        cluster = pawl.LocalCluster(job={"partitions": 4, "logical_workers": 1})
+        self.addCleanup(cluster.close)
+        job = pawl.init(cluster.scheduler)
+        self.addCleanup(job.close)
+        optimizer = pt.Optimizer(net, dense=dense)
+        for _ in job.steps(pawl.data.Arrays(np.arange(4), batch_size=2)):
+            optimizer.step()
+
+    def test_parameters_of_other_names_are_refused(self):
+        net = torch.nn.Linear(1, 1)
+        self.train_in_job(net, dense=pawl.SGD(1.0))
+        other = torch.nn.Sequential(net)
+        for call in (lambda: pt.export(other, self.folder), lambda: pt.state_dict(other)):
+            words = "the job trains no parameter '0.weight'"
+            with self.assertRaisesRegex(pawl.InvalidArgumentError, words):
+                call()
+        self.assertFalse(os.path.exists(self.folder))
+        pt.export(net, self.folder)
+        other.requires_grad_(False)
+        self.assertEqual(set(pt.state_dict(other)), {"0.weight", "0.bias"})
+
+    def test_parameters_that_torch_trains_are_its_own(self):
+        rows = pt.Embedding.from_pretrained(
+            self.name(), torch.ones(2, 4), optimizer=pawl.SGD(1.0)
+        )
+        self.train_in_job(rows)
+        net = torch.nn.Sequential(rows, torch.nn.Linear(4, 1))
+        self.assertEqual(pt.state_dict(net)["1.bias"].tolist(), net[1].bias.tolist())
 
     def test_states_that_do_not_fit_are_refused(self):
         net = Bags(self.name())

@@ -10,7 +10,10 @@ import tempfile
 import textwrap
 import unittest
 
+import torch
+
 import pawl
+import pawl.torch as pt
 
 BEGIN = """
 import gc, signal, sys, types, weakref
@@ -64,6 +67,46 @@ class RulesTest(unittest.TestCase):
         self.assertIn("alive 0 of 40\n", output)
         self.assertIn("sum 0.0\n", output)
         self.assertEqual(output.count("without the optimizer's step()"), 1, output)
+
+    def test_gradients_of_a_forgotten_step_are_not_those_of_the_next(self):
+        output = self.run_program(
+            """
+            rows = pt.Embedding("t", 1, optimizer=pawl.SGD(1.0), init=pawl.Constant(1.0))
+            net = torch.nn.Sequential(rows, torch.nn.Linear(1, 1, bias=False))
+            torch.nn.init.ones_(net[1].weight)
+            optimizer = pt.Optimizer(net, dense=pawl.SGD(1.0))
+            data = pawl.data.Arrays(torch.arange(2), batch_size=1, shuffle=False)
+            for (keys,) in job.steps(data):
+                net(keys).sum().backward()
+                if job.step == 1:
+                    optimizer.step()
+            print("rows", net[0].eval()(torch.arange(2)).tolist(), pt.state_dict(net)["1.weight"])
+            """
+        )
+        self.assertIn("rows [[1.0], [0.0]] tensor([[0.]])", output)
+
+    def test_late_gradient_belongs_to_the_rank_of_its_forward(self):
+        for drops in (False, True):
+            output = self.run_program(
+                """
+                net = pt.Embedding("t", 1, optimizer=pawl.SGD(1.0), init=pawl.Constant(0.0))
+                optimizer = pt.Optimizer(net)
+                for _ in job.steps(pawl.data.Arrays(np.arange(6), batch_size=2)):
+                    print("rank", job.rank, "step", job.step, net.eval()(torch.tensor([7])).item())
+                    if job.rank == 1 and DROPS:
+                        optimizer.zero_grad()
+                    loss = net.train()(torch.tensor([7])).sum()
+                    if job.rank == job.step == 0:
+                        loss.backward(retain_graph=True)
+                    optimizer.step()
+                    if job.rank == job.step == 0:
+                        loss.backward()
+                """.replace("DROPS", str(drops)),
+                ranks=2,
+            )
+            # The servers divide by the number of ranks.
+            for step, value in enumerate((0.0, -0.5, -1.0)):
+                self.assertIn("rank 1 step %d %s\n" % (step, value), output)
 
     def test_bar_counts_the_steps_of_the_rank_that_is_ahead(self):
         output = self.run_program(
@@ -188,6 +231,29 @@ class RulesTest(unittest.TestCase):
         self.assertIn("rows {-1.0}", output)
         self.assertRegex(output, r"FailedPreconditionError(.|\n)*Pawl cannot be used in a process "
                          r"made by fork\(\)")
+
+
+class StartedJobTest(unittest.TestCase):
+    def train(self, cluster, net, steps):
+        """Some more steps of the job, by a new worker."""
+        with pawl.init(cluster.scheduler) as job:
+            optimizer = pt.Optimizer(net, dense=pawl.SGD(0.5))
+            data = pawl.data.Arrays(torch.ones(9, 1), batch_size=1)
+            for _, (values,) in zip(steps, job.steps(data)):
+                optimizer.zero_grad()
+                net(values).sum().backward()
+                optimizer.step()
+
+    def test_new_parameter_of_a_started_job_is_refused_by_name(self):
+        net = torch.nn.Sequential(torch.nn.Linear(1, 1))
+        with pawl.LocalCluster(job={"logical_workers": 1, "partitions": 4}) as cluster:
+            self.train(cluster, net, range(2))
+            larger = torch.nn.Sequential(net[0], torch.nn.Linear(1, 1))
+            for _ in range(2):
+                words = "the job has no parameter '1.weight'"
+                with self.assertRaisesRegex(pawl.FailedPreconditionError, words):
+                    self.train(cluster, larger, range(2))
+            self.train(cluster, net, range(2))
 
 
 class ManualTest(unittest.TestCase):

@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import re
 import warnings
-from typing import Any, Callable, Iterator, List, Optional, Sequence
+from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence
 
 import numpy as np
 import torch
@@ -23,6 +23,15 @@ from pawl.torch.lookup import LookupModule, TableHandle
 
 # The attribute of a parameter with the slots that it has before training begins.
 SLOTS_ATTRIBUTE = "_pawl_initial_slots"
+# The tables of parameters, and one that an Optimizer's job has if its first step sets something.
+DENSE_PREFIX = "dense/"
+ASSIGNED_TABLE = "pawl.torch/assigned"
+
+
+def forget_slots(parameters: Iterable[torch.nn.Parameter]) -> None:
+    """The parameters have no slots before training begins."""
+    for parameter in parameters:
+        parameter.__dict__.pop(SLOTS_ATTRIBUTE, None)
 
 
 def lookup_modules(model: torch.nn.Module) -> list[LookupModule]:
@@ -161,11 +170,11 @@ def table_name(parameter: str) -> str:
     if name != parameter:
         # Other names may have become the same: "a b" and "a_b" are two parameters.
         name += "." + hashlib.sha256(parameter.encode()).hexdigest()[:8]
-    return "dense/" + name
+    return DENSE_PREFIX + name
 
 
 # Tells ranks of jobs that are not SYNC that rank 0 has set the parameters.
-_ASSIGNED = specs.dense_spec("pawl.torch/assigned", (1,), specs.Replace(), specs.Constant(0.0))
+_ASSIGNED = specs.dense_spec(ASSIGNED_TABLE, (1,), specs.Replace(), specs.Constant(0.0))
 
 
 @dataclasses.dataclass
@@ -210,6 +219,21 @@ class _Dense:
         # The parameters of step _step.
         self._values: list[torch.Tensor] = []
 
+    def check_created(self, client: Client) -> None:
+        """Raises FailedPreconditionError if a parameter has no table after the job's first step.
+
+        That step alone sets tables to the model's values: a table that is created later stays 0.
+        """
+        existing = {table.name for table in client.tables()}
+        missing = [name for name, _ in self._named if table_name(name) not in existing]
+        if missing:
+            raise errors.FailedPreconditionError(
+                "the job has no parameter %s, and its first step has set the others: give the "
+                "parameters the names that they had then (pass Optimizer the model that "
+                "torch.compile was given, not its result), or begin a new job with "
+                "pawl.torch.load_state_dict" % ", ".join(map(repr, missing))
+            )
+
     def create(self, client: Client) -> None:
         """Creates the tables, in the parameters' order."""
         for name, parameter in self._named:
@@ -241,6 +265,7 @@ class _Dense:
         """Frees what only the first step needs, once it has ended."""
         for handle in self._handles:
             handle.initial = None
+        forget_slots(parameter for _, parameter in self._named)
 
     def ask(self, session: Session) -> Future[Any]:
         """Asks whether rank 0 has set the parameters; see is_assigned."""
@@ -427,7 +452,7 @@ class Optimizer(torch.optim.Optimizer):
         is_skipped, factor = _scaling(self)
         parts: list[CallPart] = []
         if is_skipped:
-            self.forget(job)
+            self._forget_rows()
         else:
             weight = job.gradient_weight * factor
             parts = _row_gradients(self._lookups, weight, self._element_type)
@@ -468,6 +493,8 @@ class Optimizer(torch.optim.Optimizer):
     def start(self, job: job_module.Job, rank: Rank) -> Optional[Future[Any]]:
         """Creates the tables, once, and fetches the parameters of the rank's step."""
         if not self._has_tables:
+            if self._dense is not None and rank.step > 0:
+                self._dense.check_created(job.client)
             # All processes create all tables in this order, so that these have the same numbers.
             for module in self._lookups:
                 for handle in module.handles:
@@ -535,6 +562,10 @@ class Optimizer(torch.optim.Optimizer):
     def forget(self, job: job_module.Job) -> None:
         """The step has ended without step()."""
         del job
+        self._forget_rows()
+        super().zero_grad(set_to_none=True)
+
+    def _forget_rows(self) -> None:
         for module in self._lookups:
             module.forget()
 

@@ -22,8 +22,11 @@ from pawl.items import assign_item
 from pawl.table import Table
 from pawl.torch.lookup import InitialRows, LookupModule
 from pawl.torch.optimizer import (
+    ASSIGNED_TABLE,
+    DENSE_PREFIX,
     SLOTS_ATTRIBUTE,
     all_parameters,
+    forget_slots,
     lookup_modules,
     table_name,
 )
@@ -89,7 +92,8 @@ def state_dict(
     """The model's parameters as they are on the servers now; see pawl.torch.state.
 
     Buffers, parameters that do not require a gradient, and parameters that a SparseOptimizer
-    leaves to others, are this process's own. In the loop of a SYNC job, and after the loop, the
+    leaves to others, are this process's own. In a job whose Optimizer trains parameters, one that
+    it does not know by this name is refused. In the loop of a SYNC job, and after the loop, the
     result is the model at one step; see export. Otherwise nothing may be trained meanwhile.
 
     Args:
@@ -102,11 +106,22 @@ def state_dict(
     wait_for_version(client)
     existing = {table.name: table for table in client.tables()}
     state = {name: value.detach().clone() for name, value in model.state_dict().items()}
+    # Whether an Optimizer trains parameters, and not only rows.
+    is_trained = ASSIGNED_TABLE in existing and any(
+        name.startswith(DENSE_PREFIX) for name in existing
+    )
     # Tied parameters are one table, named after the first.
     names: dict[int, str] = {}
     for name, parameter in all_parameters(model):
         table = existing.get(table_name(names.setdefault(id(parameter), name)))
-        if not parameter.requires_grad or table is None:
+        if not parameter.requires_grad:
+            continue
+        if table is None:
+            if is_trained:
+                raise errors.InvalidArgumentError(
+                    "the job trains no parameter %r: pass the model that pawl.torch.Optimizer was "
+                    "given, or set requires_grad to False if the value is this process's own" % name
+                )
             continue
         if slots and table.slot_count:
             values, states = table.pull_slots()
@@ -186,6 +201,7 @@ def load_state_dict(
     model.load_state_dict(dense, strict=False)
     for table, initial_rows in initial.items():
         handles[table].initial = initial_rows
+    forget_slots(parameters[name] for name in parameters if name in dense)
     for name, value in slots.items():
         if name in parameters:
             given = torch.as_tensor(value).detach().cpu().numpy()
@@ -193,6 +209,7 @@ def load_state_dict(
     if client is not None:
         assign_initial(model, client)
         _assign_dense(parameters, client)
+        forget_slots(parameters.values())
 
 
 def assign_initial(model: torch.nn.Module, client: Client) -> None:
