@@ -98,11 +98,8 @@ int pawl_describe(pawl_client* client, const char** json) {
   const pawl::ClientCounters counters = connected->counters();
   const nlohmann::ordered_json description = {
       {"node", connected->node()},
-      {"incarnation", connected->incarnation()},
       {"job_id", connected->job_id()},
       {"state", pawl::JobState_Name(connected->job_state())},
-      {"stall_timeout_ms",
-       std::chrono::duration_cast<std::chrono::milliseconds>(connected->stall_timeout()).count()},
       {"leave_requested", connected->leave_requested()},
       {"code", static_cast<int>(status.code())},
       {"error", std::string(status.message())},

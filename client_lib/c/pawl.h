@@ -112,9 +112,8 @@ int pawl_connect(const pawl_options* options, pawl_client** client, pawl_call** 
 // sessions. NULL is ignored. Call objects stay valid until they are released.
 void pawl_disconnect(pawl_client* client);
 
-// A JSON object: node, incarnation, job_id, job (proto/job.proto), state, stall_timeout_ms,
-// leave_requested, code and error (Client::status), counters. Belongs to the client until the next
-// pawl_describe of it.
+// A JSON object: node, job_id, job (proto/job.proto), state, leave_requested, code and error
+// (Client::status), counters. Belongs to the client until the next pawl_describe of it.
 int pawl_describe(pawl_client* client, const char** json);
 
 // Waits up to `timeout_ms` (-1: without limit) until the job has ended or the client's status is
