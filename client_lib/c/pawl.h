@@ -214,7 +214,7 @@ int pawl_take_over(pawl_client* client, uint32_t rank, int64_t timeout_ms, pawl_
 // The session of a rank that this process hosts. Belongs to the client until pawl_close_rank. NULL:
 // it hosts no such rank.
 pawl_session* pawl_rank(pawl_client* client, uint32_t rank);
-// The step to which calls made now belong. REQUIRES: a rank's session.
+// The step to which calls made now belong; 0 if the session is not a rank's.
 uint64_t pawl_step(pawl_session* session);
 // LogicalWorker::SetLearningRates: from this step on, `rates[i]` for `tables[i]`. Rank 0 only.
 int pawl_set_learning_rates(pawl_session* session, const uint32_t* tables, const float* rates,

@@ -242,6 +242,7 @@ TEST_F(PawlTest, WrongArgumentsAreRefusedByName) {
   pawl_item item = ItemOf(table, keys, values);
   EXPECT_EQ(pawl_unique_items(client_, &item, 1, nullptr, nullptr), PAWL_INVALID_ARGUMENT);
   EXPECT_EQ(pawl_end_step(pawl_free_running(client_), 0, &call), PAWL_INVALID_ARGUMENT);
+  EXPECT_EQ(pawl_step(pawl_free_running(client_)), 0u);
 }
 
 TEST_F(PawlTest, WorkerTakesOverRanksAndEndsTheJob) {

@@ -129,7 +129,9 @@ int pawl_assign(pawl_session* session, const pawl_item* items, size_t count, int
   });
 }
 
-uint64_t pawl_step(pawl_session* session) { return session->rank->step(); }
+uint64_t pawl_step(pawl_session* session) {
+  return session == nullptr || session->rank == nullptr ? 0 : session->rank->step();
+}
 
 int pawl_set_learning_rates(pawl_session* session, const uint32_t* tables, const float* rates,
                             size_t count, int64_t timeout_ms, pawl_call** call) {

@@ -43,7 +43,9 @@ class Session:
 
     @property
     def step(self) -> int:
-        """The step to which calls made now belong. Ranks only."""
+        """The step to which calls made now belong. Ranks only: FailedPreconditionError."""
+        if self.rank is None:
+            raise errors.FailedPreconditionError("the client's own session has no steps; ranks do")
         return _abi.invoke("pawl_step", self.handle)
 
     def pull(

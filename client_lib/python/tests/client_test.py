@@ -244,6 +244,10 @@ class ClientTest(unittest.TestCase):
             with self.assertRaises(pawl.CancelledError):
                 call()
 
+    def test_session_without_a_rank_has_no_step(self):
+        with self.assertRaisesRegex(pawl.FailedPreconditionError, "own session has no steps"):
+            _ = self.client.free_running.step
+
     def test_gradients_of_rows_are_clipped(self):
         for name, clipped in (
             ("norm", pawl.Clipped(pawl.SGD(2.0), norm=1.0)),
