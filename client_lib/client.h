@@ -129,8 +129,10 @@ struct ClientOptions {
   // The scheduler's host:port. Required.
   std::string scheduler;
   // A certificate or a token. Required unless the scheduler is on this machine. Without it, the
-  // environment's PAWL_TOKEN and PAWL_TLS_DIR count (WithEnvironmentOrToken).
+  // environment's PAWL_TOKEN and PAWL_TLS_DIR count (WithEnvironmentOrToken) unless
+  // ignores_environment is set, as for a cluster that has nothing to do with the environment's.
   SecurityOptions security;
+  bool ignores_environment = false;
   // WORKER_ROLE for a process that hosts logical workers: the job waits for it and fails with it.
   Role role = CLIENT_ROLE;
   // WORKER_ROLE: the ranks to host. Empty: the scheduler assigns ranks (Client::Assignment).

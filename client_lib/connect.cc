@@ -45,10 +45,12 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(ClientOptions options) {
     // lock.
     absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   }
-  // Workers are daemons, which have certificates.
-  options.security = options.role == WORKER_ROLE
-                         ? WithEnvironment(std::move(options.security))
-                         : WithEnvironmentOrToken(std::move(options.security));
+  if (!options.ignores_environment) {
+    // Workers are daemons, which have certificates.
+    options.security = options.role == WORKER_ROLE
+                           ? WithEnvironment(std::move(options.security))
+                           : WithEnvironmentOrToken(std::move(options.security));
+  }
   absl::StatusOr<std::unique_ptr<Security>> security = Security::Open(
       options.security,
       options.role == WORKER_ROLE

@@ -38,6 +38,7 @@ int pawl_connect(const pawl_options* options, pawl_client** client, pawl_call** 
     pawl::ClientOptions converted;
     converted.scheduler = Text(options->scheduler);
     converted.security.tls_dir = Text(options->tls_dir);
+    converted.ignores_environment = options->tls_dir != nullptr && *options->tls_dir == '\0';
     converted.security.insecure = options->insecure != 0;
     converted.security.token = Text(options->token);
     converted.security.token_file = Text(options->token_file);

@@ -69,7 +69,8 @@ typedef struct pawl_options {
   size_t size;  // sizeof(pawl_options)
   // The scheduler's host:port. Required.
   const char* scheduler;
-  // As --tls_dir and --insecure of the daemons. NULL: the environment's PAWL_TLS_DIR.
+  // As --tls_dir and --insecure of the daemons. NULL: the environment's PAWL_TLS_DIR. "": none, and
+  // the environment's PAWL_TOKEN does not count either.
   const char* tls_dir;
   int insecure;
   // 0: a client without ranks. 1: a worker, which hosts ranks. The job waits for it and fails with

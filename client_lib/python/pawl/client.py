@@ -21,7 +21,8 @@ class Client:
 
     Args:
       scheduler: its host:port; default: the environment's PAWL_SCHEDULER.
-      tls_dir: the folder with this process's certificate; default: PAWL_TLS_DIR.
+      tls_dir: the folder with this process's certificate; default: PAWL_TLS_DIR. "": none, and
+        PAWL_TOKEN does not count either.
       insecure: without certificates, allow a scheduler on another machine.
       token: instead of a certificate, for a client that is no worker: what `pawlctl token` prints;
         default: PAWL_TOKEN, unless tls_dir has a certificate.
@@ -65,7 +66,7 @@ class Client:
         options = _abi.Options(
             ctypes.sizeof(_abi.Options),
             scheduler.encode(),
-            tls_dir.encode() if tls_dir else None,
+            None if tls_dir is None else tls_dir.encode(),
             insecure,
             worker,
             worker,
@@ -116,7 +117,7 @@ class Client:
         self.close()
 
     def describe(self) -> dict[str, Any]:
-        """This membership: node, incarnation, state, the job, counters of calls."""
+        """This membership: node, state, the job, counters of calls."""
         text = ctypes.c_char_p()
         # The next call frees the text.
         with self._describing:

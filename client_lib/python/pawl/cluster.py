@@ -86,8 +86,13 @@ class LocalCluster:
             raise
 
     def client(self, **options: Any) -> Client:
-        """A client of the cluster. Arguments as for pawl.Client."""
-        if self.tls_dir is not None and not options.get("token"):
+        """A client of the cluster. Arguments as for pawl.Client.
+
+        PAWL_TLS_DIR and PAWL_TOKEN do not count: they are of another cluster.
+        """
+        if self.tls_dir is None or options.get("token"):
+            options.setdefault("tls_dir", "")
+        else:
             options.setdefault("tls_dir", os.path.join(self.tls_dir, "client"))
         return Client(self.scheduler, **options)
 

@@ -10,6 +10,7 @@ import tempfile
 import threading
 import time
 import unittest
+from unittest import mock
 
 import numpy as np
 
@@ -243,6 +244,14 @@ class ClientTest(unittest.TestCase):
         ):
             with self.assertRaises(pawl.CancelledError):
                 call()
+
+    def test_client_of_a_local_cluster_ignores_the_environment(self):
+        for name in ("PAWL_TOKEN", "PAWL_TLS_DIR"):
+            with self.subTest(name), mock.patch.dict(os.environ, {name: "/of/another/cluster"}):
+                with self.assertRaises(pawl.Error):
+                    pawl.Client(self.cluster.scheduler)
+                with self.cluster.client() as client:
+                    self.assertEqual(client.status()["state"], "RUNNING")
 
     def test_session_without_a_rank_has_no_step(self):
         with self.assertRaisesRegex(pawl.FailedPreconditionError, "own session has no steps"):
