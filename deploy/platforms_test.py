@@ -339,6 +339,23 @@ class RunNodeTest(unittest.TestCase):
         self.assertEqual(node.wait(PATIENCE_S), 0)
         self.assertEqual(node.stdout.read(), "drained\n")
 
+    def test_sigterm_at_the_start_reaches_the_node_once(self):
+        # Between the two places that pass it on.
+        begin = 'node=$!\n'
+        script = text_of("kubernetes", "run-node")
+        self.assertEqual(script.count(begin + "#"), 1)
+        script = script.replace(begin + "#", begin + "command kill -TERM $$\n#")
+        script = 'kill() { echo "kill $1"; command kill "$@"; }\n' + script
+        node = subprocess.run(
+            ["sh", "-c", script, "run-node", "sleep", "1000"],
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        self.assertEqual(node.returncode, 143)
+        self.assertEqual(node.stdout.count("kill -TERM"), 1, node.stdout)
+
 
 class SystemdTest(unittest.TestCase):
     def units(self):
