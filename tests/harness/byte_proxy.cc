@@ -5,6 +5,7 @@
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -125,6 +126,7 @@ class ByteProxy::Loop {
       MutexLock lock(proxy_.mu_);
       changes = proxy_.changes_;
       if (changes == proxy_.changes_seen_) return true;
+      CountHeld();
       control_ = proxy_.control_;
       proxy_.control_.recount = {};
       proxy_.control_.reset.clear();
@@ -145,6 +147,21 @@ class ByteProxy::Loop {
     proxy_.changes_seen_ = changes;
     proxy_.seen_.NotifyAll();
     return !control_.stop;
+  }
+
+  // Counts what the faults that may end now hold back.
+  void CountHeld() {
+    for (const Connection& connection : connections_) {
+      for (size_t direction = 0; direction < kDirections; ++direction) {
+        if (!FaultsOf(connection, direction).hold) continue;
+        const bool to_target = direction == 0;
+        const End& from = to_target ? connection.client : connection.target;
+        int unread = 0;
+        if (from.descriptor >= 0) ioctl(from.descriptor, FIONREAD, &unread);
+        proxy_.disturbed_ += connection.pipes[direction].buffered + static_cast<uint64_t>(unread) +
+                             (to_target && connection.target.descriptor < 0);
+      }
+    }
   }
 
   const LinkFaults& FaultsOf(const Connection& connection, size_t direction) const {
@@ -280,9 +297,11 @@ class ByteProxy::Loop {
       connection.lost_bytes = true;
       proxy_.bytes_swallowed_ += static_cast<uint64_t>(bytes);
       proxy_.bytes_read_ += static_cast<uint64_t>(bytes);
+      proxy_.disturbed_ += static_cast<uint64_t>(bytes);
       pipe.ended = bytes == 0;
       return bytes > 0;
     }
+    if (faults.delay > MonotonicDuration::zero()) proxy_.disturbed_ += static_cast<uint64_t>(bytes);
     pipe.ended = bytes == 0;
     pipe.chunks.push_back(
         {now + faults.delay, buffer_.substr(0, static_cast<size_t>(bytes)), 0, bytes == 0});
@@ -298,6 +317,7 @@ class ByteProxy::Loop {
       if (faults.swallow) {
         connection.lost_bytes = true;
         proxy_.bytes_swallowed_ += chunk.bytes.size() - chunk.offset;
+        proxy_.disturbed_ += chunk.bytes.size() - chunk.offset;
         pipe.buffered -= chunk.bytes.size() - chunk.offset;
         pipe.chunks.pop_front();
         continue;
@@ -324,6 +344,7 @@ class ByteProxy::Loop {
             *faults.reset_after - std::min(*faults.reset_after, counted_[direction]);
         if (left == 0) {
           reset_done_[direction] = true;
+          ++proxy_.disturbed_;
           return Close(connection, /*reset=*/true);
         }
         size = std::min<size_t>(size, left);
@@ -505,6 +526,7 @@ ByteProxy::Counters ByteProxy::counters() const {
   for (size_t i = 0; i < kDirections; ++i) counters.bytes[i] = bytes_[i];
   counters.bytes_swallowed = bytes_swallowed_;
   counters.bytes_read = bytes_read_;
+  counters.disturbed = disturbed_;
   return counters;
 }
 

@@ -68,6 +68,9 @@ class ByteProxy {
     uint64_t bytes_swallowed = 0;
     // Bytes read from either side, including those dropped later.
     uint64_t bytes_read = 0;
+    // What faults have done: bytes delayed, held back (counted when the faults change) or dropped,
+    // and connections reset or held back. 0: no fault has met anything.
+    uint64_t disturbed = 0;
   };
 
   static absl::StatusOr<std::unique_ptr<ByteProxy>> Start(Options options);
@@ -125,6 +128,7 @@ class ByteProxy {
   std::array<std::atomic<uint64_t>, kDirections> bytes_ = {};
   std::atomic<uint64_t> bytes_swallowed_{0};
   std::atomic<uint64_t> bytes_read_{0};
+  std::atomic<uint64_t> disturbed_{0};
 
   mutable Mutex mu_;
   CondVar seen_;

@@ -309,6 +309,27 @@ TEST_F(ByteProxyTest, SwallowedBytesVanishAndResetTheConnection) {
   EXPECT_EQ(idle.Receive(1), "b");
 }
 
+TEST_F(ByteProxyTest, FaultCountsWhatItMeets) {
+  const LinkFaults all[] = {
+      {.delay = milliseconds(1)}, {.hold = true}, {.swallow = true}, {.reset_after = 0}};
+  for (const LinkFaults& faults : all) {
+    Peer peer(proxy_->address());
+    peer.Send("a");
+    EXPECT_EQ(peer.Receive(1), "a");
+    const uint64_t before = proxy_->counters().disturbed;
+    proxy_->SetFaults(Direction::kToTarget, faults);
+    proxy_->Heal();
+    EXPECT_EQ(proxy_->counters().disturbed, before);
+    proxy_->SetFaults(Direction::kToTarget, faults);
+    peer.Send("b");
+    const auto is_counted = [&] { return proxy_->counters().disturbed > before; };
+    // What is held back is counted when it no longer is.
+    EXPECT_EQ(Eventually(is_counted, milliseconds(faults.hold ? 0 : 10000)), !faults.hold);
+    proxy_->Heal();
+    EXPECT_TRUE(is_counted());
+  }
+}
+
 TEST_F(ByteProxyTest, BandwidthLimitSlowsTheTransfer) {
   Peer peer(proxy_->address());
   proxy_->SetFaults(Direction::kToTarget, {.bytes_per_second = 1000000});

@@ -163,9 +163,10 @@ class Storm {
       record.at_s = Seconds(Now() - begin_);
       options_.progress(absl::StrFormat("%7.1f s  %s", record.at_s, record.text));
       TimeSpan span = {Now(), {}};
-      if (const absl::Status status = Inject(fault, span.from); !status.ok()) {
+      if (const absl::Status status = Inject(fault, span.from, record.happened); !status.ok()) {
         Violation(absl::StrCat(record.text, ": ", status.message()));
       }
+      if (!record.happened) options_.progress("           it did not happen");
       const bool recovered = Recover(record.text);
       span.until = Now();
       if (recovered) record.recovered_s = Seconds(span.until - span.from);
@@ -198,6 +199,7 @@ class Storm {
       Violation(absl::StrCat(count, " pushes failed with ", absl::StatusCodeToString(code)));
     }
     MeasurePauses(ledger);
+    for (const std::string& kind : KindsThatNeverHappened(report_.faults)) Violation(kind);
     StormCheck check(options_, *cluster_, servers_, /*has_ballast=*/short_lived_ > 0, report_,
                      [this](const std::string& what) { Violation(what); });
     if (const absl::Status status = CheckRows(check, ledger); !status.ok()) {
@@ -303,8 +305,9 @@ class Storm {
     return absl::OkStatus();
   }
 
-  // Injects the fault and ends it. Sets `from` to its start.
-  absl::Status Inject(const Fault& fault, MonotonicTime& from) {
+  // Injects the fault and ends it. Sets `from` to its start, and `happened` to false if it met
+  // nothing.
+  absl::Status Inject(const Fault& fault, MonotonicTime& from, bool& happened) {
     switch (fault.kind) {
       case FaultKind::kServerKill:
       case FaultKind::kSchedulerKill:
@@ -313,7 +316,7 @@ class Storm {
         Watch(fault.lasts);
         return Restart(fault.victim);
       case FaultKind::kServerCrashAtFailpoint:
-        return CrashAtFailpoint(fault, from);
+        return CrashAtFailpoint(fault, from, happened);
       case FaultKind::kDiskGone:
         PAWL_RETURN_IF_ERROR(Kill(fault.victim));
         PAWL_RETURN_IF_ERROR(cluster_->ReplaceDisk(fault.victim));
@@ -361,38 +364,43 @@ class Storm {
       case FaultKind::kSenderCrashInPush:
         return CrashInPush(fault);
       case FaultKind::kLinkDelay:
-        return Disturb(fault, {.delay = fault.delay}, /*both=*/false);
+        happened = Disturb(fault, {.delay = fault.delay}, /*both=*/false);
+        return absl::OkStatus();
       case FaultKind::kLinkReset:
-        return Disturb(fault, {.reset_after = fault.bytes}, /*both=*/false);
+        happened = Disturb(fault, {.reset_after = fault.bytes}, /*both=*/false);
+        return absl::OkStatus();
       case FaultKind::kLinkSilence:
-        return Disturb(fault, {.hold = true}, /*both=*/false);
+        happened = Disturb(fault, {.hold = true}, /*both=*/false);
+        return absl::OkStatus();
       case FaultKind::kLinkPartition:
-        return Disturb(fault, {.hold = true}, /*both=*/true);
+        happened = Disturb(fault, {.hold = true}, /*both=*/true);
+        return absl::OkStatus();
       case FaultKind::kLinkBlackHole:
-        return Disturb(fault, {.swallow = true}, /*both=*/false);
+        happened = Disturb(fault, {.swallow = true}, /*both=*/false);
+        return absl::OkStatus();
     }
     return absl::OkStatus();
   }
 
-  absl::Status Disturb(const Fault& fault, const LinkFaults& faults, bool both) {
+  // Returns whether the faults met messages or connections.
+  bool Disturb(const Fault& fault, const LinkFaults& faults, bool both) {
     ByteProxy& proxy = cluster_->proxy(fault.victim);
+    const uint64_t before = proxy.counters().disturbed;
     if (both || !fault.answers) proxy.SetFaults(Direction::kToTarget, faults, fault.peer);
     if (both || fault.answers) proxy.SetFaults(Direction::kToClient, faults, fault.peer);
     Watch(fault.lasts);
     proxy.Heal();
-    return absl::OkStatus();
+    return proxy.counters().disturbed > before;
   }
 
-  absl::Status CrashAtFailpoint(const Fault& fault, MonotonicTime& from) {
+  absl::Status CrashAtFailpoint(const Fault& fault, MonotonicTime& from, bool& happened) {
     PAWL_RETURN_IF_ERROR(Kill(fault.victim));
     PAWL_RETURN_IF_ERROR(cluster_->Restart(
         fault.victim, {absl::StrCat("PAWL_FAILPOINTS=", fault.failpoint, "=crash@", fault.hit)}));
     ChildProcess& child = cluster_->node(fault.victim);
     const MonotonicTime limit = Now() + kFailpointLimit;
     while (!child.HasEnded() && Now() < limit && !is_aborted_) Watch(kWatchInterval);
-    if (!child.HasEnded())
-      options_.progress(
-          absl::StrCat("           ", fault.failpoint, " was not passed often enough"));
+    happened = child.HasEnded();
     PAWL_RETURN_IF_ERROR(Kill(fault.victim));
     if (!child.KilledBy(SIGKILL))
       return absl::InternalError(absl::StrCat(fault.victim, " ", child.HowItEnded()));
@@ -579,11 +587,12 @@ std::vector<FaultKind> SurvivableFaults(const StormOptions& options) {
     kinds.insert(kinds.end(), {FaultKind::kSchedulerKill, FaultKind::kSchedulerDiskGone,
                                FaultKind::kServerPause});
   if (recovers && (logged || options.replicas > 1)) {
-    kinds.insert(kinds.end(), {FaultKind::kServerKill, FaultKind::kServerCrashAtFailpoint});
+    kinds.push_back(FaultKind::kServerKill);
+    if (!options.failpoints.empty()) kinds.push_back(FaultKind::kServerCrashAtFailpoint);
   }
   if (recovers && logged) kinds.push_back(FaultKind::kAllServersKill);
   if (options.replicas > 1) kinds.push_back(FaultKind::kDiskGone);
-  if (options.replicas > 2 || (options.replicas > 1 && logged))
+  if (options.servers > 1 && (options.replicas > 2 || (options.replicas > 1 && logged)))
     kinds.push_back(FaultKind::kTwoServersKill);
   if (options.replicas > 1 && logged) kinds.push_back(FaultKind::kDiskRot);
   if (options.disks && logged)

@@ -114,8 +114,13 @@ std::string Fault::ToString() const {
 }
 
 absl::StatusOr<StormPlan> StormPlan::Create(StormPlanOptions options) {
-  if (options.failpoints.empty()) std::erase(options.kinds, FaultKind::kServerCrashAtFailpoint);
-  if (options.servers < 2) std::erase(options.kinds, FaultKind::kTwoServersKill);
+  const auto has = [&](FaultKind kind) {
+    return std::find(options.kinds.begin(), options.kinds.end(), kind) != options.kinds.end();
+  };
+  if (options.failpoints.empty() && has(FaultKind::kServerCrashAtFailpoint))
+    return absl::InvalidArgumentError("server-crash-at-failpoint needs failpoints");
+  if (options.servers < 2 && has(FaultKind::kTwoServersKill))
+    return absl::InvalidArgumentError("two-servers-kill needs two servers");
   if (options.kinds.empty()) return absl::InvalidArgumentError("a storm needs a kind of fault");
   if (options.servers == 0 || options.senders == 0)
     return absl::InvalidArgumentError("a storm needs servers and senders");

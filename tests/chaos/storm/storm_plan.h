@@ -95,7 +95,8 @@ struct StormPlanOptions {
   uint64_t seed = 0;
   uint32_t servers = 3;
   uint32_t senders = 3;
-  // At least one. Each kind occurs once before any occurs again.
+  // At least one. Each kind occurs once before any occurs again. kTwoServersKill needs two servers,
+  // kServerCrashAtFailpoint needs failpoints.
   std::vector<FaultKind> kinds;
   // The scheduler is absent for 1 s to this long.
   MonotonicDuration max_scheduler_away = std::chrono::seconds(60);
@@ -104,13 +105,13 @@ struct StormPlanOptions {
   MonotonicDuration max_silence = std::chrono::seconds(5);
   // Limits kDiskFull and kDiskHang.
   MonotonicDuration max_disk_trouble = std::chrono::seconds(10);
-  // Failpoint names for kServerCrashAtFailpoint, which is skipped if there are none.
+  // Failpoint names for kServerCrashAtFailpoint.
   std::vector<std::string> failpoints;
 };
 
 class StormPlan {
  public:
-  // INVALID_ARGUMENT if no fault is possible.
+  // INVALID_ARGUMENT: no kind of fault, or one that cannot happen.
   static absl::StatusOr<StormPlan> Create(StormPlanOptions options);
 
   Fault Next();

@@ -7,8 +7,10 @@
 namespace pawl {
 namespace {
 
+// Pauses and recoveries are those of faults that happened.
 struct OfKind {
   uint64_t count = 0;
+  uint64_t happened = 0;
   std::vector<MonotonicDuration> pauses;
   std::vector<MonotonicDuration> recoveries;
 };
@@ -19,6 +21,8 @@ std::map<FaultKind, OfKind> ByKind(const std::vector<FaultRecord>& faults) {
   for (const FaultRecord& fault : faults) {
     OfKind& of_kind = kinds[fault.kind];
     ++of_kind.count;
+    if (!fault.happened) continue;
+    ++of_kind.happened;
     of_kind.pauses.insert(of_kind.pauses.end(), fault.pauses.begin(), fault.pauses.end());
     if (fault.recovered_s >= 0) {
       of_kind.recoveries.push_back(std::chrono::duration_cast<MonotonicDuration>(
@@ -36,6 +40,16 @@ nlohmann::json ToJson(const PauseSummary& summary) {
 }
 
 }  // namespace
+
+std::vector<std::string> KindsThatNeverHappened(const std::vector<FaultRecord>& faults) {
+  std::vector<std::string> kinds;
+  for (const auto& [kind, of_kind] : ByKind(faults)) {
+    if (of_kind.happened > 0 || of_kind.count < kInjectionsToHappen) continue;
+    kinds.push_back(absl::StrCat(FaultName(kind), " was injected ", of_kind.count,
+                                 " times and never happened"));
+  }
+  return kinds;
+}
 
 nlohmann::json StormReport::ToJson() const {
   nlohmann::json report;
@@ -60,6 +74,7 @@ nlohmann::json StormReport::ToJson() const {
   for (const auto& [kind, of_kind] : ByKind(faults)) {
     report["faults"][FaultName(kind)] = {
         {"count", of_kind.count},
+        {"happened", of_kind.happened},
         {"pause", pawl::ToJson(SummarizePauses(of_kind.pauses))},
         {"recovery", pawl::ToJson(SummarizePauses(of_kind.recoveries))}};
   }
@@ -67,6 +82,7 @@ nlohmann::json StormReport::ToJson() const {
   for (const FaultRecord& fault : faults) {
     report["log"].push_back({{"at_s", fault.at_s},
                              {"fault", fault.text},
+                             {"happened", fault.happened},
                              {"recovered_s", fault.recovered_s},
                              {"pause_max_s", SummarizePauses(fault.pauses).max_s}});
   }
@@ -76,17 +92,17 @@ nlohmann::json StormReport::ToJson() const {
 std::string StormReport::ToText() const {
   std::string text =
       absl::StrFormat("storm of seed %d, %.0f s, against %s\n\n", seed, duration_s, cluster);
-  absl::StrAppendFormat(&text, "%-26s %6s   %29s   %17s\n", "fault", "count",
+  absl::StrAppendFormat(&text, "%-26s %9s   %29s   %17s\n", "fault", "happened",
                         "write pause p50  p99  max (s)", "recovery p50  max");
   for (const auto& [kind, of_kind] : ByKind(faults)) {
     const PauseSummary pause = SummarizePauses(of_kind.pauses);
     const PauseSummary recovery = SummarizePauses(of_kind.recoveries);
-    absl::StrAppendFormat(&text, "%-26s %6d   %15.2f %6.2f %6.2f   %10.2f %6.2f\n", FaultName(kind),
-                          of_kind.count, pause.p50_s, pause.p99_s, pause.max_s, recovery.p50_s,
-                          recovery.max_s);
+    absl::StrAppendFormat(&text, "%-26s %9s   %15.2f %6.2f %6.2f   %10.2f %6.2f\n", FaultName(kind),
+                          absl::StrCat(of_kind.happened, " of ", of_kind.count), pause.p50_s,
+                          pause.p99_s, pause.max_s, recovery.p50_s, recovery.max_s);
   }
   const PauseSummary quiet = SummarizePauses(quiet_pauses);
-  absl::StrAppendFormat(&text, "%-26s %6s   %15.2f %6.2f %6.2f\n", "(none)", "", quiet.p50_s,
+  absl::StrAppendFormat(&text, "%-26s %9s   %15.2f %6.2f %6.2f\n", "(none)", "", quiet.p50_s,
                         quiet.p99_s, quiet.max_s);
   absl::StrAppendFormat(&text, "\npushes: %d sent, %d acknowledged", pushes_sent,
                         pushes_acknowledged);

@@ -24,7 +24,13 @@ struct FaultRecord {
   double recovered_s = -1;
   // Each sender's longest time without an acknowledgement meanwhile.
   std::vector<MonotonicDuration> pauses;
+  // False if it met nothing: a failpoint that was not passed, a link without messages.
+  bool happened = true;
 };
+
+// Describes each kind that was injected at least kInjectionsToHappen times and never happened.
+std::vector<std::string> KindsThatNeverHappened(const std::vector<FaultRecord>& faults);
+inline constexpr uint64_t kInjectionsToHappen = 3;
 
 struct StormReport {
   uint64_t seed = 0;

@@ -44,6 +44,30 @@ TEST(StormReportTest, ReportSummarizesFaultsByKind) {
   EXPECT_EQ(json["pushes"]["failed"]["UNAVAILABLE"], 2);
 }
 
+TEST(StormReportTest, FaultsThatDidNotHappenAreNotMeasured) {
+  StormReport report = Report();
+  report.faults[1].happened = false;
+  const nlohmann::json kill = report.ToJson()["faults"]["server-kill"];
+  EXPECT_EQ(kill["count"], 2);
+  EXPECT_EQ(kill["happened"], 1);
+  EXPECT_DOUBLE_EQ(kill["recovery"]["max_s"], 2.0);
+  EXPECT_NE(report.ToText().find("1 of 2"), std::string::npos) << report.ToText();
+}
+
+TEST(StormReportTest, KindThatNeverHappensIsNamed) {
+  StormReport report = Report();
+  FaultRecord vain{FaultKind::kLinkReset, "link-reset", 1, 1, {}, /*happened=*/false};
+  for (uint64_t i = 1; i < kInjectionsToHappen; ++i) report.faults.push_back(vain);
+  EXPECT_TRUE(KindsThatNeverHappened(report.faults).empty());
+  report.faults.push_back(vain);
+  ASSERT_EQ(KindsThatNeverHappened(report.faults).size(), 1u);
+  EXPECT_EQ(KindsThatNeverHappened(report.faults)[0],
+            "link-reset was injected 3 times and never happened");
+  vain.happened = true;
+  report.faults.push_back(vain);
+  EXPECT_TRUE(KindsThatNeverHappened(report.faults).empty());
+}
+
 TEST(StormReportTest, ViolationFailsTheReport) {
   StormReport report = Report();
   EXPECT_NE(report.ToText().find("all promises kept"), std::string::npos);
