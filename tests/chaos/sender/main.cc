@@ -30,7 +30,7 @@ ABSL_FLAG(int32_t, rank, -1, "push as this rank of the job; -1: as a free-runnin
 ABSL_FLAG(uint32_t, row_width, 64, "floats per row");
 ABSL_FLAG(double, pushes_per_second, 100, "rate of pushes; 0: no limit");
 ABSL_FLAG(uint32_t, in_flight, 8, "concurrent pushes");
-ABSL_FLAG(uint64_t, ballast_bytes, 0, "additional bytes of zeros in every push");
+ABSL_FLAG(uint64_t, ballast_bytes, 0, "additional bytes in every push");
 ABSL_FLAG(uint32_t, call_timeout_s, 120, "time limit of a push, with retries");
 ABSL_FLAG(uint32_t, connect_timeout_s, 120, "time limit of a connection, with retries");
 ABSL_FLAG(uint64_t, die_in_push, 0,

@@ -200,7 +200,7 @@ class Storm {
     }
     MeasurePauses(ledger);
     for (const std::string& kind : KindsThatNeverHappened(report_.faults)) Violation(kind);
-    StormCheck check(options_, *cluster_, servers_, /*has_ballast=*/short_lived_ > 0, report_,
+    StormCheck check(options_, *cluster_, servers_, BallastRows(ballast_bytes_), report_,
                      [this](const std::string& what) { Violation(what); });
     if (const absl::Status status = CheckRows(check, ledger); !status.ok()) {
       Violation(absl::StrCat("the ledger cannot be checked: ", status.ToString()));
@@ -411,6 +411,7 @@ class Storm {
 
   absl::Status CrashInPush(const Fault& fault) {
     const std::string name = absl::StrCat("short-lived-sender-", short_lived_++);
+    ballast_bytes_ = std::max(ballast_bytes_, fault.ballast_bytes);
     std::vector<std::string> arguments = SenderArguments(name, options_.senders + short_lived_ - 1);
     arguments.emplace_back("--pushes_per_second=0");
     arguments.emplace_back("--in_flight=2");
@@ -564,6 +565,8 @@ class Storm {
   std::vector<TimeSpan> spans_;
   std::vector<std::string> victims_;
   uint32_t short_lived_ = 0;
+  // The most in a push.
+  uint64_t ballast_bytes_ = 0;
   MonotonicTime begin_ = {};
   MonotonicTime end_of_sending_ = {};
   MonotonicTime next_epoch_look_ = {};

@@ -22,14 +22,14 @@ namespace pawl {
 // pushes have stopped.
 class StormCheck {
  public:
-  // The arguments outlive this. `has_ballast`: senders have pushed to other tables than the ledger.
+  // The arguments outlive this. `ballast_rows`: the rows that senders have pushed as ballast.
   StormCheck(const StormOptions& options, ProcessCluster& cluster,
-             const std::vector<std::string>& servers, bool has_ballast, StormReport& report,
+             const std::vector<std::string>& servers, uint64_t ballast_rows, StormReport& report,
              std::function<void(const std::string& what)> violation)
       : options_(options),
         cluster_(cluster),
         servers_(servers),
-        has_ballast_(has_ballast),
+        ballast_rows_(ballast_rows),
         report_(report),
         violation_(std::move(violation)) {}
 
@@ -39,12 +39,15 @@ class StormCheck {
   absl::Status CheckReplicas();
 
  private:
-  absl::Status CompareDigests(const LedgerDigest& digest, uint32_t table, uint64_t rows_applied);
+  // Returns how often rows of ballast were applied.
+  absl::StatusOr<uint64_t> CountBallast(Client& client);
+  // `applied`: the applications that the rows of all tables show.
+  absl::Status CompareDigests(const LedgerDigest& digest, uint32_t table, uint64_t applied);
 
   const StormOptions& options_;
   ProcessCluster& cluster_;
   const std::vector<std::string>& servers_;
-  const bool has_ballast_;
+  const uint64_t ballast_rows_;
   StormReport& report_;
   const std::function<void(const std::string&)> violation_;
   uint64_t job_id_ = 0;

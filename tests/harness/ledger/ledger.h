@@ -119,7 +119,7 @@ struct LedgerVerdict {
   // Violations counted in rows: acknowledged but not applied, and applied more than once.
   uint64_t lost = 0;
   uint64_t doubled = 0;
-  // Applications found over all rows. The servers' pushes_applied must equal it.
+  // Applications found over all rows. The servers' keys_pushed must equal it.
   uint64_t applied = 0;
   // Applications of pushes with an unknown outcome.
   uint64_t unknown_applied = 0;

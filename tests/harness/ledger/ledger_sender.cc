@@ -159,10 +159,9 @@ std::shared_ptr<Memory> MakeMemory(const LedgerSenderOptions& options, const Con
                                      connection.partitions));
   }
   memory->gradients.assign(memory->keys.size() * options.row_width, -1.0f);
-  for (uint64_t key = 0; key < options.ballast_bytes / (kBallastRowWidth * sizeof(float)); ++key) {
+  for (uint64_t key = 0; key < BallastRows(options.ballast_bytes); ++key)
     memory->ballast_keys.push_back(key);
-  }
-  memory->ballast.assign(memory->ballast_keys.size() * kBallastRowWidth, 0.0f);
+  memory->ballast.assign(memory->ballast_keys.size() * kBallastRowWidth, -1.0f);
   return memory;
 }
 
@@ -205,6 +204,10 @@ absl::Status AwaitClose(const LedgerSenderOptions& options, Connection& connecti
 }  // namespace
 
 TableSpec BallastTable() { return LedgerTable("ballast", kBallastRowWidth); }
+
+uint64_t BallastRows(size_t ballast_bytes) {
+  return ballast_bytes / (kBallastRowWidth * sizeof(float));
+}
 
 uint64_t NextSequence(const Ledger& ledger, uint32_t worker) {
   uint64_t next = 0;

@@ -35,8 +35,8 @@ struct LedgerSenderOptions {
   double pushes_per_second = 100;
   // The number of concurrent pushes.
   uint32_t in_flight = 8;
-  // Adds this many bytes of zeros for another table ("ballast") to every push, so that messages
-  // take long enough to be interrupted in the middle.
+  // Adds this many bytes for another table ("ballast") to every push, so that messages take long
+  // enough to be interrupted in the middle. Rows 0 to BallastRows - 1 count their applications.
   size_t ballast_bytes = 0;
   // How long the client retries. Longer than any fault lasts.
   MonotonicDuration call_timeout = std::chrono::seconds(120);
@@ -71,8 +71,9 @@ absl::StatusOr<LedgerSenderSummary> RunLedgerSender(const LedgerSenderOptions& o
 // Returns one past the last sequence of this worker in `ledger`.
 uint64_t NextSequence(const Ledger& ledger, uint32_t worker);
 
-// The spec of the ballast's table.
+// The spec of the ballast's table, and the rows of a push with this much ballast.
 TableSpec BallastTable();
+uint64_t BallastRows(size_t ballast_bytes);
 
 }  // namespace pawl
 
