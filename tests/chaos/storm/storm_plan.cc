@@ -243,7 +243,10 @@ Fault StormPlan::Next() {
       break;
     case FaultKind::kLinkReset:
       DrawLink(fault);
-      fault.bytes = Between(0, 100000);
+      // So few that most links carry them in that time. Answers and control messages are small.
+      fault.bytes = Between(
+          0,
+          fault.answers || fault.victim == "scheduler" || fault.peer == "scheduler" ? 1000 : 20000);
       fault.lasts = Milliseconds(500, 2000);
       break;
     case FaultKind::kLinkSilence:
