@@ -36,6 +36,7 @@ std::string Schedule::ToString() const {
   text.pop_back();
   if (unequal_steps) absl::StrAppend(&text, "; ranks have unequal numbers of steps");
   if (assigns) absl::StrAppend(&text, "; assigns");
+  if (shares_rows) absl::StrAppend(&text, "; ranks share rows");
   if (clip_global_norm > 0) absl::StrAppend(&text, "; clips the global norm to ", clip_global_norm);
   return text;
 }
@@ -100,6 +101,28 @@ void MakeLoseState(SeededRandom& random, Schedule& schedule) {
   schedule.kills_servers &= random.Chance(0.5);
 }
 
+// Some ranks finish early in the storm.
+void MakeUnequal(Schedule& schedule) {
+  schedule.unequal_steps = true;
+  schedule.consistency.set_mode(BOUNDED);
+  schedule.consistency.set_staleness(static_cast<uint32_t>(schedule.seed / 64 % 4));
+  schedule.workers = std::max(schedule.workers, 2);
+  schedule.clients = 1;
+  schedule.steps = 60;
+}
+
+// Processes whose ranks have finished restart while others train. Few other faults, so that most
+// kills are theirs.
+void MakeRestartFinished(Schedule& schedule) {
+  schedule.kills_senders = schedule.kills_scheduler = true;
+  schedule.storm = std::chrono::seconds(20);
+  schedule.fault_interval = std::min(schedule.fault_interval, std::chrono::milliseconds(500));
+  schedule.loses_disks = schedule.damages_disks = schedule.breaks_disks = schedule.copies_disks =
+      false;
+  schedule.drains = schedule.pauses = schedule.partitions_network = schedule.suspends =
+      schedule.changes_lease = false;
+}
+
 // Most steps of most jobs are scaled down, and not all.
 void MakeClip(Schedule& schedule) {
   if (schedule.is_large()) return;
@@ -157,13 +180,19 @@ Schedule DrawSchedule(uint64_t seed) {
                                   uint64_t{1} << 22 | uint64_t{1} << 27 | uint64_t{1} << 29 |
                                   uint64_t{1} << 30;
   schedule.assigns = (kAssigning >> seed % 32 & 1) != 0;
+  if (seed % 64 == 51) MakeUnequal(schedule);
   // The same holds.
   constexpr uint64_t kClipping = uint64_t{1} << 1 | uint64_t{1} << 2 | uint64_t{1} << 5 |
                                  uint64_t{1} << 16 | uint64_t{1} << 23 | uint64_t{1} << 25 |
                                  uint64_t{1} << 41 | uint64_t{1} << 42 | uint64_t{1} << 47 |
                                  uint64_t{1} << 51 | uint64_t{1} << 52 | uint64_t{1} << 63;
   if (schedule.consistency.mode() == SYNC && (kClipping >> seed % 64 & 1) != 0) MakeClip(schedule);
-  schedule.unequal_steps = seed % 64 == 51 && schedule.consistency.mode() != SYNC;
+  constexpr uint64_t kSharing = uint64_t{1} << 2 | uint64_t{1} << 5 | uint64_t{1} << 8 |
+                                uint64_t{1} << 16 | uint64_t{1} << 23 | uint64_t{1} << 24 |
+                                uint64_t{1} << 26 | uint64_t{1} << 41 | uint64_t{1} << 47 |
+                                uint64_t{1} << 50 | uint64_t{1} << 53 | uint64_t{1} << 62;
+  schedule.shares_rows = schedule.consistency.mode() == SYNC && schedule.ranks() >= kSharingRanks &&
+                         (kSharing >> seed % 64 & 1) != 0;
   if (seed % 128 == 72) MakeLarge(random, schedule);
   if (seed % 8 == 0) return schedule;  // no other faults
   schedule.storm = std::chrono::milliseconds(random.Between(2000, 12000));
@@ -190,6 +219,7 @@ Schedule DrawSchedule(uint64_t seed) {
   schedule.late_control = random.Chance(0.2);
   // Not the seeds that simulation_test names for a single fix.
   schedule.damages_disks = schedule.loses_disks && (seed % 16 == 2 || seed % 16 == 15);
+  if (schedule.unequal_steps) MakeRestartFinished(schedule);
   if (seed % 32 == 11) MakeBrakePushes(random, schedule);
   if (seed % 16 == 4) MakeLoseState(random, schedule);
   return schedule;

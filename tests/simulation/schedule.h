@@ -28,7 +28,7 @@ struct Schedule {
   int workers = 1;
   uint32_t ranks_per_worker = 1;
   uint64_t steps = 10;
-  // Most ranks have fewer steps, and finish while others train. Not in SYNC.
+  // BOUNDED: most ranks have fewer steps, and finish while others train.
   bool unequal_steps = false;
   // Free-running clients and the pushes of each.
   int clients = 1;
@@ -36,6 +36,8 @@ struct Schedule {
   // Some pushes of clients, and the first step of a single rank, begin with an assignment. The
   // table has slots.
   bool assigns = false;
+  // SYNC: the first kSharingRanks ranks also push to the same rows.
+  bool shares_rows = false;
   // SYNC: Job.clip_global_norm; 0: none.
   float clip_global_norm = 0;
   // Mean time between the actions of a sender.
@@ -92,10 +94,12 @@ struct Schedule {
   std::string ToString() const;
 };
 
-// In seeds 51 mod 64 ranks have unequal numbers of steps. Seeds 4 mod 16 lose the scheduler's
-// state, 11 mod 32 brake pushes, 72 mod 128 have thousands of ranks. Other multiples of 8 have no
-// faults. Seeds 8, 18, 21, 22, 27, 29 and 30 mod 32 assign. Those that clip the global norm, if
-// they are SYNC, are in schedule.cc.
+inline constexpr uint32_t kSharingRanks = 3;
+
+// In seeds 51 mod 64 (BOUNDED) ranks have unequal numbers of steps. Seeds 4 mod 16 lose the
+// scheduler's state, 11 mod 32 brake pushes, 72 mod 128 have thousands of ranks. Other multiples of
+// 8 have no faults. Seeds 8, 18, 21, 22, 27, 29 and 30 mod 32 assign. Those that clip the global
+// norm, if they are SYNC, and those that share rows are in schedule.cc.
 Schedule DrawSchedule(uint64_t seed);
 // The same in SYNC with clip_global_norm, unless there are thousands of ranks.
 Schedule DrawClipSchedule(uint64_t seed);

@@ -22,8 +22,17 @@ std::vector<SimLedger::Cell> SimLedger::CellsOf(uint32_t sender, uint64_t number
   return cells;
 }
 
+std::vector<SimLedger::Cell> SimLedger::SharedCellsOf(uint32_t rank, uint64_t step) const {
+  if (!schedule_.shares_rows) return {};
+  // In the order of the ranks the large ones cancel out; otherwise they absorb the last.
+  static constexpr float kGradients[kSharingRanks] = {1e8f, -1e8f, -1.0f};
+  std::vector<Cell> cells = CellsOf(shared(), step);
+  for (Cell& cell : cells) cell.gradient = kGradients[rank];
+  return cells;
+}
+
 bool SimLedger::IsAssigned(uint32_t sender, uint64_t number) const {
-  if (!schedule_.assigns) return false;
+  if (!schedule_.assigns || sender == shared()) return false;
   // Several ranks would have to wait for each other.
   return IsRank(sender) ? schedule_.ranks() == 1 && number == 0 : number % 4 == 1;
 }
@@ -41,6 +50,7 @@ float SimLedger::ScaleOf(uint64_t step) const {
   for (uint32_t rank = 0; rank < schedule_.ranks(); ++rank) {
     for (const Cell& cell : CellsOf(rank, step)) squares[cell.partition] += mean * mean;
   }
+  for (const Cell& cell : SharedCellsOf(0, step)) squares[cell.partition] += mean * mean;
   double sum = 0;
   for (const double of_partition : squares) sum += of_partition;
   const double norm = std::sqrt(sum);
@@ -79,6 +89,20 @@ void RankClocks::OnReleasing(uint32_t rank, uint64_t incarnation) {
   of.released = incarnation;
   of.is_exempt = true;
   of.exempt_below.reset();
+  CountFinishedRelease(of);
+}
+
+void RankClocks::OnFinished(uint32_t rank, uint64_t incarnation) {
+  ranks_[rank].finished = incarnation;
+  CountFinishedRelease(ranks_[rank]);
+}
+
+void RankClocks::CountFinishedRelease(Rank& rank) {
+  if (rank.finished == 0 || rank.finished != rank.released) return;
+  if (rank.finished == rank.finished_and_released) return;
+  ++finished_releases_;
+  repeated_finished_releases_ += rank.finished_and_released != 0;
+  rank.finished_and_released = rank.finished;
 }
 
 void RankClocks::OnTakeover(uint32_t rank, uint64_t incarnation, uint64_t clock,

@@ -21,6 +21,9 @@ namespace pawl {
 // which its gradient was applied, and some pushes follow an assignment of their rows. Each value of
 // a row then belongs to one value of its slot.
 //
+// If the schedule shares rows, a few ranks also push to rows that belong to the step. Their sum is
+// -1 in the order of the ranks, and another number in most other orders.
+//
 // If the schedule clips the global norm, the rows of a step show its scale, which follows from the
 // number of the step's rows in each partition.
 class SimLedger {
@@ -38,9 +41,13 @@ class SimLedger {
     uint64_t number = 0;
     uint32_t partition = 0;
     uint64_t key = 0;
+    float gradient = -1.0f;
   };
   // Always the same cells for the same push.
   std::vector<Cell> CellsOf(uint32_t sender, uint64_t number) const;
+  // The shared rows of a step, with the rank's gradient; their value is UnitOf the rank. None
+  // unless the schedule shares rows. REQUIRES: rank < kSharingRanks.
+  std::vector<Cell> SharedCellsOf(uint32_t rank, uint64_t step) const;
   bool IsRank(uint32_t sender) const { return sender < schedule_.ranks(); }
   // Whether an assignment of the rows precedes the push.
   bool IsAssigned(uint32_t sender, uint64_t number) const;
@@ -61,6 +68,8 @@ class SimLedger {
 
  private:
   static float SlotAfterAssignment();
+  // The owner of shared rows, which sends nothing.
+  uint32_t shared() const { return schedule_.ranks() + static_cast<uint32_t>(schedule_.clients); }
 
   const Schedule& schedule_;
   const uint32_t table_;
@@ -83,6 +92,9 @@ class RankClocks {
   void OnEndingStep(uint32_t rank, uint64_t step);
   void OnEndedStep(uint32_t rank, uint64_t step, MonotonicDuration now);
 
+  // The scheduler has confirmed to that incarnation of the rank that the rank has finished.
+  void OnFinished(uint32_t rank, uint64_t incarnation);
+
   // The maximum number of steps that the rank may have ended.
   uint64_t most(uint32_t rank) const { return ranks_[rank].most; }
   // True if the rank was exempt at any time since `since`.
@@ -94,6 +106,10 @@ class RankClocks {
   uint64_t releases() const { return releases_; }
   uint64_t returns() const { return returns_; }
   uint64_t catch_ups() const { return catch_ups_; }
+  // Finished ranks that were released; those that were released again after their process had
+  // restarted.
+  uint64_t finished_releases() const { return finished_releases_; }
+  uint64_t repeated_finished_releases() const { return repeated_finished_releases_; }
 
  private:
   struct Rank {
@@ -102,6 +118,9 @@ class RankClocks {
     uint64_t most = 0;
     // The incarnation of the last release.
     uint64_t released = 0;
+    // The last incarnation that has finished; the last that had finished and was released.
+    uint64_t finished = 0;
+    uint64_t finished_and_released = 0;
     bool is_exempt = false;
     // Set after a takeover: the rank has caught up at this clock.
     std::optional<uint64_t> exempt_below;
@@ -109,12 +128,15 @@ class RankClocks {
     std::optional<MonotonicDuration> exempt_until;
   };
   void EndExemptionIfDue(Rank& rank, MonotonicDuration now);
+  void CountFinishedRelease(Rank& rank);
 
   std::vector<Rank> ranks_;
   uint64_t takeovers_ = 0;
   uint64_t releases_ = 0;
   uint64_t returns_ = 0;
   uint64_t catch_ups_ = 0;
+  uint64_t finished_releases_ = 0;
+  uint64_t repeated_finished_releases_ = 0;
 };
 
 }  // namespace pawl

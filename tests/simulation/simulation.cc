@@ -96,11 +96,14 @@ void ForEach(R& reached, Action action) {
   action("releases", reached.releases);
   action("returns", reached.returns);
   action("catch-ups", reached.catch_ups);
+  action("finished ranks released", reached.finished_releases);
+  action("finished ranks released again after a restart", reached.repeated_finished_releases);
   action("pushes delayed", reached.pushes_delayed);
   action("pushes refused", reached.pushes_refused);
   action("repairs under load", reached.repairs);
   action("assignments of clients", reached.client_assignments);
   action("assignments of ranks", reached.rank_assignments);
+  action("steps with shared rows", reached.shared_steps);
   action("scaled pushes", reached.scaled_pushes);
   action("takeovers with clipping", reached.takeovers_with_clipping);
   action("large jobs", reached.large_jobs);
@@ -221,6 +224,10 @@ class Simulation {
       reached.returns = clocks_.returns();
       reached.catch_ups = clocks_.catch_ups();
     }
+    if (schedule_.unequal_steps) {
+      reached.finished_releases = clocks_.finished_releases();
+      reached.repeated_finished_releases = clocks_.repeated_finished_releases();
+    }
     if (schedule_.brakes_pushes) {
       reached.pushes_delayed = cluster_.pushes_delayed();
       reached.pushes_refused = cluster_.pushes_refused();
@@ -229,6 +236,10 @@ class Simulation {
     for (const auto& [push, acknowledged] : ledger_.sent()) {
       if (!acknowledged || !ledger_.IsAssigned(push.first, push.second)) continue;
       ++(ledger_.IsRank(push.first) ? reached.rank_assignments : reached.client_assignments);
+    }
+    if (schedule_.shares_rows) {
+      for (const auto& [push, acknowledged] : ledger_.sent())
+        reached.shared_steps += acknowledged && push.first == 0;
     }
     if (schedule_.clip_global_norm > 0) {
       for (const auto& [push, acknowledged] : ledger_.sent()) {

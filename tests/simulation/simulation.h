@@ -49,6 +49,9 @@ struct Reached {
   uint64_t releases = 0;
   uint64_t returns = 0;
   uint64_t catch_ups = 0;
+  // Unequal steps: finished ranks that were released, and again after a restart of their process.
+  uint64_t finished_releases = 0;
+  uint64_t repeated_finished_releases = 0;
   // Pushes that were delayed for learners, or asked to return; complete repairs after the loss of a
   // server while pushes continued.
   uint64_t pushes_delayed = 0;
@@ -57,6 +60,8 @@ struct Reached {
   // Acknowledged pushes of clients and ranks that followed an assignment.
   uint64_t client_assignments = 0;
   uint64_t rank_assignments = 0;
+  // SYNC: steps of ranks that push to the same rows.
+  uint64_t shared_steps = 0;
   // Pushes of ranks whose steps were scaled down; takeovers in such jobs.
   uint64_t scaled_pushes = 0;
   uint64_t takeovers_with_clipping = 0;
