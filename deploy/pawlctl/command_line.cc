@@ -154,10 +154,11 @@ int CommandLine::Run(std::vector<std::string> arguments) {
   }
   if (program != programs_.end())
     program->second->insert(program->second->end(), program_words.begin(), program_words.end());
-  const int code = run_.at(app_->get_subcommands().front())();
+  const CLI::App* const command = app_->get_subcommands().front();
+  const int code = run_.at(command)();
   if (code == kExitDone && (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)) {
     std::cerr << "pawlctl: the output could not be written\n";
-    return kExitFailed;
+    if (!print_progress_.contains(command)) return kExitFailed;
   }
   return code;
 }

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -47,10 +48,13 @@ class CommandLine {
   void AddProgram(CLI::App& command, const std::string& placeholder,
                   std::vector<std::string>& words, const std::string& help);
 
+  // The command's output only shows what happens, so losing it is no failure.
+  void PrintsProgress(CLI::App& command) { print_progress_.insert(&command); }
+
   // Parses the arguments (without the program's name) and runs their command, or prints the help
   // that they ask for. A mistake is reported on stderr with the flag, its value and what is
   // possible instead; the exit code is then kExitUsage. A command that succeeds but cannot write
-  // its output to stdout ends with kExitFailed.
+  // its output to stdout ends with kExitFailed, unless PrintsProgress was called for it.
   int Run(std::vector<std::string> arguments);
 
  private:
@@ -58,6 +62,7 @@ class CommandLine {
 
   const std::unique_ptr<CLI::App> app_;
   std::map<const CLI::App*, std::function<int()>> run_;
+  std::set<const CLI::App*> print_progress_;
   // The words of the commands that take a program.
   std::map<const CLI::App*, std::vector<std::string>*> programs_;
 };

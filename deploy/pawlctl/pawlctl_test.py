@@ -166,6 +166,21 @@ class PawlctlTest(unittest.TestCase):
         self.assertEqual(self.run_job(fake="scheduler-exits")[0], 1)
         self.assertFalse(os.path.exists(os.path.join(self.out, "metrics.json")))
 
+    def test_completed_job_whose_progress_is_lost_exits_with_0(self):
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            done = subprocess.run(
+                [PAWLCTL, "run", "--job=" + self.job, "--out=" + self.out],
+                env=self.environment,
+                text=True,
+                stdout=full,
+                stderr=subprocess.PIPE,
+                stdin=subprocess.DEVNULL,
+                timeout=LIMIT_S,
+                check=False,
+            )
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("could not be written", done.stderr)
+
     def test_failed_job_exits_with_1_and_the_reason(self):
         code, _, err = self.run_job(fake="job-fails")
         self.assertEqual(code, 1)

@@ -109,6 +109,7 @@ void AddNodeCommand(CommandLine& line) {
       [flags] { return RunNode(*flags); },
       "Exit codes: 0: all processes have left with success; 1: one has failed; 2: wrong command\n"
       "line.");
+  line.PrintsProgress(command);
   LocalNodeOptions& node = flags->node;
   node.data_dir = "out/node";
   node.max_restarts = 10;
@@ -243,6 +244,7 @@ void AddRunCommands(CommandLine& line) {
       [run_options] { return RunJob(*run_options); }, kJobExitCodesHelp);
   AddJobFlags(line, run, *run_options);
   AddRestoreFlag(run, *run_options, /*required=*/false);
+  line.PrintsProgress(run);
 
   const auto restore_options = std::make_shared<RunOptions>();
   CLI::App& restore = line.AddCommand(
@@ -254,6 +256,7 @@ void AddRunCommands(CommandLine& line) {
       "  pawlctl restore --restore=checkpoints --job=job.pbtxt --servers=4",
       [restore_options] { return RunJob(*restore_options); }, kJobExitCodesHelp);
   AddRestoreFlag(restore, *restore_options, /*required=*/true);
+  line.PrintsProgress(restore);
   AddJobFlags(line, restore, *restore_options);
 }
 
