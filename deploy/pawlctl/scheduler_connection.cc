@@ -51,6 +51,16 @@ absl::string_view WhatToCheck(absl::string_view message) {
 
 }  // namespace
 
+bool HasEnded(JobState state) { return state == COMPLETED || state == FAILED || state == STOPPED; }
+
+bool SilenceLimit::Allows(const absl::Status& outcome, MonotonicTime now) {
+  if (outcome.ok()) heard_at_ = now;
+  // A scheduler that ends cancels its calls.
+  const bool is_silent = absl::IsUnavailable(outcome) || absl::IsDeadlineExceeded(outcome) ||
+                         absl::IsCancelled(outcome);
+  return outcome.ok() || (is_silent && heard_at_.has_value() && now - *heard_at_ <= max_silence_);
+}
+
 SchedulerConnection::SchedulerConnection(const std::string& address, const Security& security)
     : address_(address),
       stub_(Scheduler::NewStub(grpc::CreateCustomChannel(ChannelTarget(address),

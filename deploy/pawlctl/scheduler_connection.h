@@ -2,8 +2,10 @@
 #ifndef PAWL_DEPLOY_PAWLCTL_SCHEDULER_CONNECTION_H_
 #define PAWL_DEPLOY_PAWLCTL_SCHEDULER_CONNECTION_H_
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/functional/function_ref.h"
@@ -14,6 +16,26 @@
 #include "proto/scheduler.grpc.pb.h"
 
 namespace pawl {
+
+// Whether the job is COMPLETED, FAILED or STOPPED.
+bool HasEnded(JobState state);
+
+// A scheduler that restarts, or a standby that takes over, answers again by then.
+inline constexpr std::chrono::seconds kMaxSilence{60};
+
+// Whether to wait for a scheduler that does not answer.
+class SilenceLimit {
+ public:
+  explicit SilenceLimit(MonotonicDuration max_silence = kMaxSilence) : max_silence_(max_silence) {}
+
+  // Takes the outcome of each call. False: the scheduler has refused it, has never answered or
+  // has been silent for too long.
+  bool Allows(const absl::Status& outcome, MonotonicTime now);
+
+ private:
+  const MonotonicDuration max_silence_;
+  std::optional<MonotonicTime> heard_at_;
+};
 
 // Connects on the first call. Each call blocks for at most `timeout`, and for up to two seconds
 // more if a change fails. An error names the address and, if the scheduler does not answer, what to

@@ -175,5 +175,19 @@ TEST_F(SchedulerConnectionTest, RefusedChangeIsNotSilence) {
   EXPECT_TRUE(absl::StrContains(silence.message(), "does not answer")) << silence;
 }
 
+TEST(SilenceLimitTest, SchedulerMayBeSilentForAWhile) {
+  SilenceLimit silence(std::chrono::seconds(60));
+  const absl::Status gone = absl::UnavailableError("");
+  const MonotonicTime begin{};
+  EXPECT_FALSE(silence.Allows(gone, begin)) << "it has never answered";
+  EXPECT_TRUE(silence.Allows(absl::OkStatus(), begin));
+  EXPECT_TRUE(silence.Allows(gone, begin + std::chrono::seconds(60)));
+  EXPECT_TRUE(silence.Allows(absl::CancelledError(), begin + std::chrono::seconds(60)));
+  EXPECT_FALSE(silence.Allows(absl::PermissionDeniedError(""), begin));
+  EXPECT_FALSE(silence.Allows(gone, begin + std::chrono::seconds(61)));
+  EXPECT_TRUE(silence.Allows(absl::OkStatus(), begin + std::chrono::seconds(100)));
+  EXPECT_TRUE(silence.Allows(gone, begin + std::chrono::seconds(160)));
+}
+
 }  // namespace
 }  // namespace pawl

@@ -157,8 +157,7 @@ class Node {
       connection_ = std::make_unique<SchedulerConnection>(options_.scheduler, *security_);
     }
     const absl::StatusOr<GetStatusResponse> status = connection_->GetStatus(kStatusTimeout);
-    return status.ok() && (status->state() == COMPLETED || status->state() == FAILED ||
-                           status->state() == STOPPED);
+    return status.ok() && HasEnded(status->state());
   }
 
   void Fail(absl::string_view reason) {

@@ -66,8 +66,6 @@ bool StdinHasEnded() {
   return read(STDIN_FILENO, ignored, sizeof(ignored)) <= 0;
 }
 
-bool HasEnded(JobState state) { return state == COMPLETED || state == FAILED || state == STOPPED; }
-
 // The whole file; nullopt if it cannot be opened.
 std::optional<std::string> ReadFile(const std::string& path) {
   std::ifstream file(path, std::ios::binary);

@@ -29,8 +29,6 @@ constexpr std::chrono::seconds kLineInterval{2};
 // The value of --wait without one.
 constexpr char kDefaultWait[] = "10m";
 
-bool HasEnded(JobState state) { return state == COMPLETED || state == FAILED || state == STOPPED; }
-
 // Asks for the status until `missing`, which says what is left to do, returns nothing, the time is
 // up, or a signal arrives. Retries while the scheduler is unreachable.
 int WaitFor(SchedulerConnection& scheduler, const ConnectionOptions& options,
@@ -196,27 +194,6 @@ int ReleaseRetained(const NodeOptions& release) {
   return kExitDone;
 }
 
-int PrintEvents(const ConnectionOptions& options, bool follow) {
-  SignalWaiter signals;
-  SchedulerConnection scheduler(options.scheduler, *options.security);
-  uint64_t after = 0;
-  while (true) {
-    const absl::StatusOr<ListEventsResponse> events = scheduler.ListEvents(after, options.timeout);
-    if (!events.ok() && !(follow && after > 0 && ExitCodeOf(events.status()) == kExitUnreachable)) {
-      return ReportError(events.status());
-    }
-    if (events.ok()) {
-      Console console;
-      for (const ClusterEvent& event : events->events()) {
-        console.Line(options.json ? EventJson(event).dump() : EventText(event));
-        after = event.number();
-      }
-      if (!follow || HasEnded(events->job_state())) return kExitDone;
-    }
-    if (const int signal = signals.Wait(kPollInterval); signal != 0) return kExitSignal + signal;
-  }
-}
-
 void AddScaleCommand(CommandLine& line) {
   const auto options = std::make_shared<ScaleOptions>();
   CLI::App& command = line.AddCommand(
@@ -285,13 +262,36 @@ void AddEventsCommand(CommandLine& line) {
       "events", "nodes that came and went, partitions that moved",
       "Prints the last events, the oldest first. --json prints one JSON object a line.\n"
       "\n"
-      "  pawlctl events --follow --scheduler=10.0.0.1:7000",
+      "  pawlctl events --follow --scheduler=10.0.0.1:7000\n"
+      "\n"
+      "--follow waits up to a minute for a scheduler that restarts.",
       [options] { return PrintEvents(options->connection, options->follow); });
   AddSwitch(command, "--follow", options->follow, "Print new events until the job ends.");
   AddConnectionFlags(command, options->connection);
 }
 
 }  // namespace
+
+int PrintEvents(const ConnectionOptions& options, bool follow, MonotonicDuration max_silence) {
+  SignalWaiter signals;
+  SchedulerConnection scheduler(options.scheduler, *options.security);
+  SilenceLimit silence(max_silence);
+  uint64_t after = 0;
+  while (true) {
+    const absl::StatusOr<ListEventsResponse> events = scheduler.ListEvents(after, options.timeout);
+    const bool may_wait = silence.Allows(events.status(), Clock::Real().Now());
+    if (!events.ok() && !(follow && may_wait)) return ReportError(events.status());
+    if (events.ok()) {
+      Console console;
+      for (const ClusterEvent& event : events->events()) {
+        console.Line(options.json ? EventJson(event).dump() : EventText(event));
+        after = event.number();
+      }
+      if (!follow || HasEnded(events->job_state())) return kExitDone;
+    }
+    if (const int signal = signals.Wait(kPollInterval); signal != 0) return kExitSignal + signal;
+  }
+}
 
 void AddScaleCommands(CommandLine& line) {
   AddScaleCommand(line);

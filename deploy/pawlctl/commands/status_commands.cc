@@ -22,8 +22,7 @@ namespace {
 constexpr std::chrono::milliseconds kRoutingTimeout{500};
 
 int PrintAnswer(bool json, const nlohmann::ordered_json& value, const std::string& text) {
-  Console().Text(json ? value.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace)
-                      : text);
+  Console().Text(json ? JsonText(value) : text);
   return kExitDone;
 }
 

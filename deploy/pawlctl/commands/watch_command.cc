@@ -27,18 +27,9 @@ struct WatchOptions {
   MonotonicDuration interval = std::chrono::milliseconds(200);
 };
 
-// A scheduler that restarts, or a standby that takes over, answers again by then.
-constexpr std::chrono::seconds kMaxSilence{60};
 constexpr MonotonicDuration kShortestPause = std::chrono::milliseconds(200);
 // Between two lines of progress without a terminal.
 constexpr std::chrono::seconds kLineInterval{10};
-
-// A scheduler that ends cancels its calls.
-bool IsSilence(const absl::Status& status) {
-  return ExitCodeOf(status) == kExitUnreachable || absl::IsCancelled(status);
-}
-
-bool HasEnded(JobState state) { return state == COMPLETED || state == FAILED || state == STOPPED; }
 
 // Prints what is new in each answer.
 class Watch {
@@ -49,18 +40,17 @@ class Watch {
     SignalWaiter signals;
     SchedulerConnection scheduler(options_.connection.scheduler, *options_.connection.security);
     const Clock& clock = Clock::Real();
-    std::optional<MonotonicTime> heard_at;
+    SilenceLimit silence;
     bool ended_early = false;
     while (true) {
       const absl::StatusOr<GetStatusResponse> status =
           scheduler.GetStatus(options_.connection.timeout);
       const MonotonicTime now = clock.Now();
+      const bool may_wait = silence.Allows(status.status(), now);
       if (status.ok()) {
-        heard_at = now;
         Show(*status, now);
         if (HasEnded(status->state())) return End(*status);
-      } else if (!heard_at.has_value() || !IsSilence(status.status()) ||
-                 now - *heard_at > kMaxSilence) {
+      } else if (!may_wait) {
         console_.Clear();
         return ReportError(status.status());
       } else {
