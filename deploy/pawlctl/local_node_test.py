@@ -15,6 +15,15 @@ JOB = 'name: "node" partitions: 8 elastic: true replicas: %d'
 # A worker of its own: says where it is, and stays.
 PROGRAM = 'echo "at $PAWL_SCHEDULER in $PAWL_WORKER_DIR"; exec sleep 1000'
 
+# A worker that leaves as pawl's Python programs do, with this code.
+PYTHON_PROGRAM = """exec python3 -c '
+import signal, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+print("waiting", flush=True)
+signal.sigwait([signal.SIGTERM])
+sys.exit(143)
+'"""
+
 # A worker behind a shell, which needs a while to leave.
 WRAPPED_PROGRAM = """python3 -c '
 import signal, time
@@ -149,9 +158,26 @@ class LocalNodeTest(unittest.TestCase):
         self.eventually(lambda: os.path.exists(self.path(*log)) and "waiting" in self.text(*log))
         node.send_signal(signal.SIGTERM)
         # Sooner than the default of --leave_timeout.
-        node.wait(LIMIT_S)
+        self.assertEqual(node.wait(LIMIT_S), 0)
         self.assertIn("left", self.text(*log))
         self.assertNotIn("killing", self.text("one.out"))
+
+    def test_program_that_exits_with_143_on_sigterm_has_left(self):
+        self.start_scheduler(servers=1)
+        node = self.start_node("one", "--workers=1", "--", "sh", "-c", PYTHON_PROGRAM)
+        log = ("one", "logs", "worker-0.log")
+        self.eventually(lambda: os.path.exists(self.path(*log)) and "waiting" in self.text(*log))
+        node.send_signal(signal.SIGTERM)
+        self.assertEqual(node.wait(LIMIT_S), 0)
+
+    def test_program_that_fails_on_sigterm_has_failed(self):
+        self.start_scheduler(servers=1)
+        program = PYTHON_PROGRAM.replace("143", "5")
+        node = self.start_node("one", "--workers=1", "--", "sh", "-c", program)
+        log = ("one", "logs", "worker-0.log")
+        self.eventually(lambda: os.path.exists(self.path(*log)) and "waiting" in self.text(*log))
+        node.send_signal(signal.SIGTERM)
+        self.assertEqual(node.wait(LIMIT_S), 1)
 
     def test_restarts_are_limited(self):
         self.start_scheduler(servers=1)

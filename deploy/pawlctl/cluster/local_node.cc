@@ -118,6 +118,12 @@ class Node {
       console_.Line(absl::StrCat(what, ": it has left the job, or the job has ended"));
       return;
     }
+    // A Python worker exits with this code; a shell or program without a handler is killed.
+    if (kill_at_.has_value() && !killing_ &&
+        (child.ExitedWith(kExitSignal + SIGTERM) || child.KilledBy(SIGTERM))) {
+      console_.Line(absl::StrCat(what, ": it has left"));
+      return;
+    }
     if (kill_at_.has_value()) {
       failed_ = true;
       console_.Error(absl::StrCat(what, "; its log is ", child.log()));
@@ -174,6 +180,7 @@ class Node {
 
   void Kill() {
     if (group_.Running() > 0) failed_ = true;
+    killing_ = true;
     group_.SignalAll(SIGKILL);
     kill_at_ = clock_.Now() + kLongestWait;
   }
@@ -189,6 +196,8 @@ class Node {
   std::unique_ptr<SchedulerConnection> connection_;
   // While the processes leave: when those that are left are killed.
   std::optional<MonotonicTime> kill_at_;
+  // SIGKILL was sent.
+  bool killing_ = false;
   bool failed_ = false;
 };
 
