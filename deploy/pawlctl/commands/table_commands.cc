@@ -307,18 +307,32 @@ absl::Status AssignTable(const AssignOptions& options) {
   return absl::OkStatus();
 }
 
-// Reads the digests of all servers, one after the other. UNAVAILABLE: a partition could be missing,
-// because it has no primary, or its primary does not answer or has changed meanwhile.
-absl::StatusOr<uint32_t> ReadDigest(SchedulerConnection& scheduler,
-                                    const ConnectionOptions& options) {
-  PAWL_ASSIGN_OR_RETURN(const RoutingTable routing, scheduler.GetRouting(options.timeout));
+struct Digest {
+  uint32_t crc32c = 0;
+  JobState state = JOB_STATE_UNSPECIFIED;
+  // Of a job that has ended.
+  bool is_final = false;
+};
+
+// Asks the scheduler for the digest of an ended job, or reads those of all servers, one after the
+// other. UNAVAILABLE: a partition could be missing, because it has no primary, or its primary does
+// not answer or has changed meanwhile.
+absl::StatusOr<Digest> ReadDigest(SchedulerConnection& scheduler, const Security& security,
+                                  MonotonicTime deadline) {
+  const auto left = [&] {
+    return std::max<MonotonicDuration>(deadline - Clock::Real().Now(),
+                                       std::chrono::milliseconds(1));
+  };
+  PAWL_ASSIGN_OR_RETURN(const GetStatusResponse status, scheduler.GetStatus(left()));
+  if (status.has_digest()) return Digest{status.digest(), status.state(), /*is_final=*/true};
+  PAWL_ASSIGN_OR_RETURN(const RoutingTable routing, scheduler.GetRouting(left()));
   for (int partition = 0; partition < routing.primary_size(); ++partition) {
     if (routing.primary(partition) >= static_cast<uint32_t>(routing.servers_size())) {
       return absl::UnavailableError(absl::StrCat(
           "partition ", partition, " has no primary: all servers that have its data are away"));
     }
   }
-  PAWL_ASSIGN_OR_RETURN(const ListTablesResponse tables, scheduler.ListTables(options.timeout));
+  PAWL_ASSIGN_OR_RETURN(const ListTablesResponse tables, scheduler.ListTables(left()));
   std::map<uint32_t, std::string> names;
   for (const TableSpec& table : tables.tables()) names[table.id()] = table.name();
   InspectRequest request;
@@ -328,37 +342,33 @@ absl::StatusOr<uint32_t> ReadDigest(SchedulerConnection& scheduler,
   std::vector<PartitionDigest> digests;
   for (const uint32_t server :
        std::set<uint32_t>(routing.primary().begin(), routing.primary().end())) {
-    PAWL_ASSIGN_OR_RETURN(
-        const InspectResponse inspected,
-        ServerConnection(routing.servers(static_cast<int>(server)), *options.security)
-            .Inspect(request, options.timeout));
+    PAWL_ASSIGN_OR_RETURN(const InspectResponse inspected,
+                          ServerConnection(routing.servers(static_cast<int>(server)), security)
+                              .Inspect(request, left()));
     digests.insert(digests.end(), inspected.digests().begin(), inspected.digests().end());
   }
-  PAWL_ASSIGN_OR_RETURN(const RoutingTable after, scheduler.GetRouting(options.timeout));
+  PAWL_ASSIGN_OR_RETURN(const RoutingTable after, scheduler.GetRouting(left()));
   if (after.epoch() != routing.epoch())
     return absl::UnavailableError("partitions have moved while their digests were read; try again");
-  return CombineDigests(names, digests);
+  PAWL_ASSIGN_OR_RETURN(const uint32_t combined, CombineDigests(names, digests));
+  return Digest{combined, status.state()};
 }
 
 absl::Status FindDigest(const ConnectionOptions& options) {
   SchedulerConnection scheduler(options.scheduler, *options.security);
-  PAWL_ASSIGN_OR_RETURN(const GetStatusResponse status, scheduler.GetStatus(options.timeout));
-  if (status.has_digest()) {
-    const std::string digest = DigestText(status.digest());
-    Print(options.json, {{"digest", digest}, {"state", JobState_Name(status.state())}}, digest);
-    return absl::OkStatus();
-  }
   const MonotonicTime deadline = Clock::Real().Now() + options.timeout;
-  absl::StatusOr<uint32_t> combined = ReadDigest(scheduler, options);
-  while (absl::IsUnavailable(combined.status()) && Clock::Real().Now() < deadline) {
+  absl::StatusOr<Digest> read = ReadDigest(scheduler, *options.security, deadline);
+  while (absl::IsUnavailable(read.status()) && Clock::Real().Now() < deadline) {
     std::this_thread::sleep_for(kDigestRetryInterval);
-    combined = ReadDigest(scheduler, options);
+    read = ReadDigest(scheduler, *options.security, deadline);
   }
-  PAWL_RETURN_IF_ERROR(combined.status());
-  const std::string digest = DigestText(*combined);
-  Print(options.json, {{"digest", digest}, {"state", JobState_Name(status.state())}},
-        absl::StrCat(digest, "  (the job is ", JobState_Name(status.state()),
-                     ": changes during the reading may be in it or not)"));
+  PAWL_RETURN_IF_ERROR(read.status());
+  const std::string digest = DigestText(read->crc32c);
+  const std::string& state = JobState_Name(read->state);
+  Print(options.json, {{"digest", digest}, {"state", state}},
+        read->is_final ? digest
+                       : absl::StrCat(digest, "  (the job is ", state,
+                                      ": changes during the reading may be in it or not)"));
   return absl::OkStatus();
 }
 

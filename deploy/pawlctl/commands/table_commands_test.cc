@@ -45,6 +45,11 @@ class FakeScheduler final : public Scheduler::Service {
   grpc::Status GetStatus(grpc::ServerContext*, const GetStatusRequest*,
                          GetStatusResponse* response) override {
     response->set_state(RUNNING);
+    // The job ends while partitions move.
+    if (ends_after_calls > 0 && calls >= ends_after_calls) {
+      response->set_state(COMPLETED);
+      response->set_digest(0xabc);
+    }
     return grpc::Status::OK;
   }
   grpc::Status ListTables(grpc::ServerContext*, const ListTablesRequest*,
@@ -67,6 +72,7 @@ class FakeScheduler final : public Scheduler::Service {
   RoutingTable routing;
   uint64_t last_epoch = 1;
   bool moves_all_the_time = false;
+  uint64_t ends_after_calls = 0;
   std::atomic<uint64_t> calls{0};
 };
 
@@ -147,6 +153,14 @@ TEST_F(DigestTest, PartitionsThatKeepMovingAreAnError) {
   EXPECT_EQ(Run(), kExitUnreachable);
   EXPECT_EQ(out_, "");
   EXPECT_NE(error_.find("have moved"), std::string::npos) << error_;
+}
+
+TEST_F(DigestTest, DigestOfAJobThatEndsMeanwhileIsItsFinalOne) {
+  scheduler_.moves_all_the_time = true;
+  scheduler_.ends_after_calls = 4;
+  EXPECT_EQ(Run(), kExitDone) << error_;
+  EXPECT_NE(out_.find("00000abc"), std::string::npos) << out_;
+  EXPECT_NE(out_.find("COMPLETED"), std::string::npos) << out_;
 }
 
 TEST_F(DigestTest, PartitionWithoutPrimaryIsAnError) {
