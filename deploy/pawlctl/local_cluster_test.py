@@ -273,6 +273,12 @@ class LocalClusterTest(unittest.TestCase):
                 self.assertEqual(code, expected, err)
                 self.assertIn(part, err)
 
+    def test_certificates_of_the_shell_are_not_for_a_run_without_tls(self):
+        self.environment["PAWL_TLS_DIR"] = "/nowhere"
+        process = self.start()
+        out, err = process.communicate(timeout=LIMIT_S)
+        self.assertEqual(process.returncode, 0, out + err)
+
     def test_all_connections_use_tls(self):
         tls = os.path.join(self.out, "tls")
         self.environment["PAWL_TLS_DIR"] = os.path.join(tls, "operator")

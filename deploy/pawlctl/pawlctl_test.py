@@ -355,6 +355,22 @@ class PawlctlTest(unittest.TestCase):
         self.assertEqual(process.wait(LIMIT_S), 143)
         self.wait_for(lambda: not self.left_over(), "processes outlived pawlctl")
 
+    def test_program_gets_no_certificate_or_token_of_the_shell(self):
+        seen = os.path.join(self.folder, "seen")
+        program = 'echo "dir=$PAWL_TLS_DIR token=$PAWL_TOKEN" > "$0.new"; mv "$0.new" "$0"; sleep 99'
+        process = subprocess.Popen(
+            [PAWLCTL, "run", "--out=" + self.out, "--", "bash", "-c", program, seen],
+            env=dict(
+                self.environment, PAWL_FAKE="runs-forever", PAWL_TLS_DIR="/here", PAWL_TOKEN="x"
+            ),
+            stdin=subprocess.DEVNULL,
+        )
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        self.wait_for(lambda: os.path.exists(seen), "the program did not start")
+        with open(seen, encoding="utf-8") as file:
+            self.assertEqual(file.read(), "dir= token=\n")
+
     def test_nohup_keeps_the_run_through_a_hangup(self):
         process = self.start(
             fake="", preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)

@@ -174,6 +174,11 @@ absl::Status LocalCluster::Start(ChildOptions command) {
   const bool is_scheduler = group_.children().empty();
   // NameNodes names a node's log. Until then it must not have another node's name.
   command.log = out_.log(is_scheduler ? process : absl::StrCat("unnamed-", process));
+  // Those of the user's shell are for another cluster.
+  if (!tls_) {
+    for (const char* const none : {"PAWL_TLS_DIR=", "PAWL_TOKEN="})
+      command.environment.emplace_back(none);
+  }
   PAWL_RETURN_IF_ERROR(group_.Start(std::move(command)));
   if (is_scheduler) named_.insert(process);
   return absl::OkStatus();
