@@ -85,11 +85,16 @@ absl::Status Membership::CheckReplaceable(uint64_t claimant, Node& node, Monoton
     node.claimant_is_refused = false;
   }
   if (node.claimant_is_refused) {
+    const char* const folder =
+        node.role == WORKER_ROLE
+            ? "an empty --data_dir (pawl-worker) or PAWL_WORKER_DIR (Python), or without "
+              "options.node (C, C++),"
+            : "an empty --data_dir";
     absl::Status status = absl::AlreadyExistsError(
         absl::StrCat(NodeText(node), ", incarnation ", node.incarnation,
                      ", is alive and sends heartbeats: this process has a copy of ", node.name,
-                     "'s data directory. Start it with an empty --data_dir to add a ",
-                     RoleWord(node.role), ", or end ", node.name, " first"));
+                     "'s data directory. Start it with ", folder, " to add a ", RoleWord(node.role),
+                     ", or end ", node.name, " first"));
     status.SetPayload(kPushbackPayloadUrl, absl::Cord(kNeverAgain));
     return status;
   }

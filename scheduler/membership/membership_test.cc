@@ -386,6 +386,7 @@ TEST_F(MembershipTest, WorkerThatSendsHeartbeatsIsNotReplaced) {
   EXPECT_TRUE(beat().ok());
   const absl::Status refused = take(3, 0);
   EXPECT_TRUE(absl::IsAlreadyExists(refused)) << refused;
+  EXPECT_TRUE(absl::StrContains(refused.message(), "PAWL_WORKER_DIR")) << refused;
   EXPECT_TRUE(absl::StrContains(refused.message(), "to add a worker")) << refused;
   clock_.Advance(milliseconds(501));
   EXPECT_TRUE(take(4, 1).ok());
