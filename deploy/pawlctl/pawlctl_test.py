@@ -357,7 +357,7 @@ class PawlctlTest(unittest.TestCase):
 
     def test_program_gets_no_certificate_or_token_of_the_shell(self):
         seen = os.path.join(self.folder, "seen")
-        program = 'echo "dir=$PAWL_TLS_DIR token=$PAWL_TOKEN" > "$0.new"; mv "$0.new" "$0"; sleep 99'
+        program = 'echo "dir=$PAWL_TLS_DIR token=$PAWL_TOKEN" > "$0.new"; mv "$0.new" "$0"; sleep 9'
         process = subprocess.Popen(
             [PAWLCTL, "run", "--out=" + self.out, "--", "bash", "-c", program, seen],
             env=dict(

@@ -310,7 +310,7 @@ absl::Status AssignTable(const AssignOptions& options) {
 struct Digest {
   uint32_t crc32c = 0;
   JobState state = JOB_STATE_UNSPECIFIED;
-  // Of a job that has ended.
+  // The job has ended.
   bool is_final = false;
 };
 
