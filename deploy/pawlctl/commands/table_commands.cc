@@ -359,8 +359,11 @@ absl::Status FindDigest(const ConnectionOptions& options) {
   const MonotonicTime deadline = Clock::Real().Now() + options.timeout;
   absl::StatusOr<Digest> read = ReadDigest(scheduler, *options.security, deadline);
   while (absl::IsUnavailable(read.status()) && Clock::Real().Now() < deadline) {
+    const absl::Status reason = read.status();
     std::this_thread::sleep_for(kDigestRetryInterval);
     read = ReadDigest(scheduler, *options.security, deadline);
+    // The last reading is cut short, which says nothing.
+    if (absl::IsDeadlineExceeded(read.status())) read = reason;
   }
   PAWL_RETURN_IF_ERROR(read.status());
   const std::string digest = DigestText(read->crc32c);

@@ -140,7 +140,7 @@ TEST_F(DigestTest, DigestIsReadAgainAfterPartitionsHaveMoved) {
 
 TEST_F(DigestTest, ServerThatHasNotAdoptedTheRoutingIsAskedAgain) {
   servers_[1].adopted_epoch = 0;
-  options_.timeout = std::chrono::milliseconds(300);
+  options_.timeout = std::chrono::milliseconds(3000);
   EXPECT_EQ(Run(), kExitUnreachable);
   EXPECT_EQ(out_, "");
   EXPECT_GT(servers_[1].calls, 1);
