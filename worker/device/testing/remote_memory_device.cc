@@ -327,8 +327,9 @@ absl::StatusOr<std::unique_ptr<Stream>> RemoteMemoryDevice::CreateStream() {
 
 void* RemoteMemoryDevice::Behind(const void* address, size_t bytes) {
   const MutexLock lock(mu_);
-  // Nothing is behind an empty range.
-  if (bytes == 0) return nullptr;
+  // Nothing is behind an empty range. Its address is not null, to which no offset may be added.
+  static char nothing;
+  if (bytes == 0) return &nothing;
   const char* const begin = static_cast<const char*>(address);
   auto at = memories_.upper_bound(begin);
   if (at != memories_.begin()) {
