@@ -192,7 +192,6 @@ absl::Status EvaluationCollector::Add(const ReportEvaluationRequest& part) {
   share.parts[part.part()] = std::move(scores);
   share.received[part.part()] = true;
   share.sums.step = part.step();
-  final_ = final_ || part.final();
   rounded_scores_ = part.rounded_scores();
   if (part.part() == 0) {
     share.sums.samples = part.samples();
@@ -206,7 +205,7 @@ absl::Status EvaluationCollector::Add(const ReportEvaluationRequest& part) {
     share.sums.ndcg_groups = part.ndcg_groups();
     share.sums.ndcg_sum = part.ndcg_sum();
   }
-  complete_shares_ += ++share.received_count == part.parts();
+  ++share.received_count;
   return absl::OkStatus();
 }
 
@@ -215,10 +214,19 @@ bool EvaluationCollector::empty() const {
                      [](const Share& share) { return share.received.empty(); });
 }
 
+bool EvaluationCollector::complete() const {
+  bool any = false;
+  for (size_t i = 0; i < shares_.size(); ++i) {
+    if (finished_[i % ranks_]) continue;
+    if (!shares_[i].complete()) return false;
+    any = true;
+  }
+  return any;
+}
+
 void EvaluationCollector::Forget(uint32_t rank) {
   for (size_t i = rank; i < shares_.size(); i += ranks_) {
     Share& share = shares_[i];
-    complete_shares_ -= share.complete();
     scores_ -= share.scores;
     share = Share();
   }
@@ -230,24 +238,22 @@ EvaluationInput EvaluationCollector::Take() {
     first.other_labels.push_back(TakeLabel(label));
   shares_.resize(ranks_);
   ++evaluation_;
-  final_ = false;
   scores_ = 0;
-  complete_shares_ = 0;
   return first;
 }
 
 EvaluationInput EvaluationCollector::TakeLabel(uint32_t label) {
   EvaluationInput input;
   input.evaluation = evaluation_;
-  input.final = final_;
   input.rounded_scores = rounded_scores_;
   for (Share& share : absl::MakeSpan(shares_).subspan(label * ranks_, ranks_)) {
-    EvaluationShare rank = share.sums;
-    for (std::vector<Score>& piece : share.parts) {
-      rank.scores.insert(rank.scores.end(), piece.begin(), piece.end());
-      piece = {};
+    if (share.complete()) {
+      EvaluationShare& rank = input.ranks.emplace_back(share.sums);
+      for (std::vector<Score>& piece : share.parts) {
+        rank.scores.insert(rank.scores.end(), piece.begin(), piece.end());
+        piece = {};
+      }
     }
-    input.ranks.push_back(std::move(rank));
     share = Share();
   }
   return input;

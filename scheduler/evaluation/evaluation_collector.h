@@ -22,7 +22,8 @@ inline constexpr uint32_t kMaxEvaluationParts = 65536;
 class EvaluationCollector {
  public:
   // `ranks`: V of the job.
-  EvaluationCollector(uint32_t ranks, Loss loss) : ranks_(ranks), loss_(loss), shares_(ranks) {}
+  EvaluationCollector(uint32_t ranks, Loss loss)
+      : ranks_(ranks), loss_(loss), finished_(ranks), shares_(ranks) {}
 
   // Adds a part; a repeated part counts once. INVALID_ARGUMENT names the field; OUT_OF_RANGE: an
   // impossible rank; FAILED_PRECONDITION: another evaluation is being collected, or the last part
@@ -34,6 +35,9 @@ class EvaluationCollector {
   // Drops the parts of the rank in the present evaluation: its next host reports all of them.
   void Forget(uint32_t rank);
 
+  // The rank takes no more steps: evaluations do not wait for it.
+  void Finish(uint32_t rank) { finished_[rank] = true; }
+
   // Drops all parts of the present evaluation; the number grows.
   void Clear() { Take(); }
 
@@ -44,9 +48,9 @@ class EvaluationCollector {
   uint64_t evaluation() const { return evaluation_; }
   // Whether no part has been added.
   bool empty() const;
-  // Whether all parts of all ranks have been added.
-  bool complete() const { return complete_shares_ == shares_.size(); }
-  // Returns the parts and starts the next evaluation.
+  // Whether all parts of the ranks that have not finished have been added. False if all have.
+  bool complete() const;
+  // Returns the complete shares and starts the next evaluation.
   EvaluationInput Take();
 
  private:
@@ -76,11 +80,11 @@ class EvaluationCollector {
   const uint32_t ranks_;
   const Loss loss_;
   uint64_t evaluation_ = 1;
-  bool final_ = false;
   // Whether the added parts have rounded scores.
   bool rounded_scores_ = false;
   uint64_t scores_ = 0;
-  size_t complete_shares_ = 0;
+  // By rank.
+  std::vector<bool> finished_;
   // By label, then by rank. The first part decides how many labels there are.
   std::vector<Share> shares_;
 };

@@ -201,6 +201,27 @@ TEST(EvaluationCollectorTest, NextEvaluationStartsAfterTake) {
   EXPECT_TRUE(collector.complete());
 }
 
+TEST(EvaluationCollectorTest, FinishedRankIsNotWaitedFor) {
+  EvaluationCollector collector(3, LOGISTIC);
+  const std::vector<Sample> samples = {{0.8f, true}, {0.5f, false}};
+  ASSERT_TRUE(collector.Add(Parts(samples, 0, 1)[0]).ok());
+  ASSERT_TRUE(collector.Add(Parts(samples, 1, 2)[0]).ok());
+  ASSERT_TRUE(collector.Add(Parts(samples, 2, 1)[0]).ok());
+  collector.Finish(0);
+  EXPECT_FALSE(collector.complete());
+  collector.Finish(1);
+  ASSERT_TRUE(collector.complete());
+  const EvaluationResult result = ComputeEvaluation(collector.Take(), LOGISTIC);
+  EXPECT_EQ(result.samples(), 4u) << "rank 0 had sent all parts, rank 1 had not";
+  EXPECT_EQ(result.step(), 100u);
+  EXPECT_EQ(result.auc(), 1.0);
+  EXPECT_FALSE(collector.complete());
+  ASSERT_TRUE(collector.Add(Parts(samples, 2, 1, /*evaluation=*/2)[0]).ok());
+  EXPECT_TRUE(collector.complete());
+  collector.Finish(2);
+  EXPECT_FALSE(collector.complete()) << "no rank wants the result";
+}
+
 TEST(EvaluationCollectorTest, ImpossiblePartsAreRefusedAndChangeNothing) {
   EvaluationCollector collector(2, LOGISTIC);
   const auto good = Parts({{0.8f, true}, {0.5f, false}}, 0, 1)[0];

@@ -38,10 +38,9 @@ struct EvaluationShare {
   uint64_t ndcg_sum = 0;
 };
 
-// The shares of all ranks, by rank, for one label.
+// The shares of the ranks that take part, by rank, for one label.
 struct EvaluationInput {
   uint64_t evaluation = 0;
-  bool final = false;
   // Whether the ranks rounded their scores.
   bool rounded_scores = false;
   std::vector<EvaluationShare> ranks;

@@ -51,6 +51,8 @@ class Evaluations {
   absl::Status Add(const ReportEvaluationRequest& part);
   // The rank has lost its host; the next one reports again.
   void Forget(uint32_t rank) { collector_.Forget(rank); }
+  // The rank takes no more steps: evaluations do not wait for it.
+  void Finish(uint32_t rank) { collector_.Finish(rank); }
   // The parts, once all are collected. The evaluation is being computed until Publish.
   std::optional<EvaluationInput> Take();
 

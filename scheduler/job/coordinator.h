@@ -237,6 +237,8 @@ class Coordinator {
   void OnRanksFreed(const std::vector<RankDirector::FreeRank>& ranks) PAWL_REQUIRES(mu_);
   // REQUIRES: Membership::CheckProgress is OK.
   void NoteProgress(const WorkerProgress& progress, Node& worker) PAWL_REQUIRES(mu_);
+  // Computes the evaluation whose last part has arrived, if any.
+  void MaybeEvaluate(DeferredActions& at_once) PAWL_REQUIRES(mu_);
   // All parts of an evaluation have arrived. Runs outside the lock.
   void ComputeAndJudge(const EvaluationInput& input, Loss loss) PAWL_EXCLUDES(mu_);
   void PublishEvaluation(const EvaluationResult& result, DeferredActions& actions)

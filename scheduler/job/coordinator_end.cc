@@ -54,7 +54,10 @@ Ticket Coordinator::FinishWork(const FinishWorkRequest& request, Done<FinishWork
   spdlog::info("work done: {} at step {}{}", NodeText(*worker), worker->progress.steps_max(),
                ranks.empty() ? "" : absl::StrCat(", ranks ", absl::StrJoin(ranks, ", ")));
   // Others must not wait for ranks that take no more steps.
-  ReleaseOnServers(ranks_.ranks().Finish(worker->name, ranks), rpc.actions());
+  const std::vector<RankDirector::FreeRank> finished = ranks_.ranks().Finish(worker->name, ranks);
+  ReleaseOnServers(finished, rpc.actions());
+  for (const RankDirector::FreeRank& rank : finished) evaluations_.Finish(rank.rank);
+  MaybeEvaluate(rpc.at_once());
   rpc.Answer(FinishWorkResponse());
   MaybeFinish(rpc.actions());
   return 0;

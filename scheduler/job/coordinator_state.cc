@@ -220,6 +220,9 @@ void Coordinator::RestoreState(const SchedulerState& stored) {
   ranks_.ranks().Restore(stored.ranks(), now);
   tables_.Restore(stored.tables());
   evaluations_.Restore(stored.evaluations());
+  for (uint32_t rank = 0; rank < ranks_.ranks().total(); ++rank) {
+    if (ranks_.ranks().IsFinished(rank)) evaluations_.Finish(rank);
+  }
   barriers_.Restore(stored.barriers());
   rebuilt_ = stored.rebuilt();
   checkpoints_.Restore(stored);

@@ -220,13 +220,17 @@ Ticket Coordinator::ReportEvaluation(const ReportEvaluationRequest& request,
   } else {
     rpc.Answer(ReportEvaluationResponse());
   }
-  if (std::optional<EvaluationInput> input = evaluations_.Take(); input.has_value()) {
-    // Sends nothing, so it neither waits for a save nor delays one.
-    rpc.at_once().Add([this, loss = evaluations_.loss(), input = *std::move(input)] {
-      ComputeAndJudge(input, loss);
-    });
-  }
+  MaybeEvaluate(rpc.at_once());
   return ticket;
+}
+
+void Coordinator::MaybeEvaluate(DeferredActions& at_once) {
+  std::optional<EvaluationInput> input = evaluations_.Take();
+  if (!input.has_value()) return;
+  // Sends nothing, so it neither waits for a save nor delays one.
+  at_once.Add([this, loss = evaluations_.loss(), input = *std::move(input)] {
+    ComputeAndJudge(input, loss);
+  });
 }
 
 void Coordinator::ComputeAndJudge(const EvaluationInput& input, Loss loss) {

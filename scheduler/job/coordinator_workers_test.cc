@@ -330,6 +330,30 @@ TEST_F(CoordinatorWorkersTest, NewHostReportsAnEvaluationInProgress) {
   EXPECT_TRUE(new_host->has_value() && (*new_host)->ok());
 }
 
+// Parts of unequal length, in a mode in which ranks need not end at the same step.
+TEST_F(CoordinatorWorkersTest, EvaluationIsOfTheRanksThatHaveNotFinished) {
+  BeginWithStore(absl::StrCat(kTraining, "consistency { mode: BOUNDED staleness: 2 }"), 1, 2);
+  Join(SERVER_ROLE);
+  const RegisterResponse first = Join(WORKER_ROLE, {0, 1});
+  const RegisterResponse second = Join(WORKER_ROLE, {2, 3});
+  const auto report = [&](uint64_t evaluation) {
+    CoordinatorFixture::Report(second, 2, evaluation, true);
+    return CoordinatorFixture::Report(second, 3, evaluation, true);
+  };
+  const auto waiting = report(1);
+  EXPECT_FALSE(waiting->has_value());
+  ASSERT_TRUE(Finish(first).ok());
+  ASSERT_TRUE(waiting->has_value());
+  ASSERT_TRUE((*waiting)->ok()) << (*waiting)->status();
+  EXPECT_EQ((**waiting)->result().samples(), 4u);
+  EXPECT_EQ((**waiting)->result().step(), 10u);
+  EXPECT_EQ(ResultOf(report(2))->result().samples(), 4u);
+  Restart();
+  EXPECT_EQ(ResultOf(report(3))->result().samples(), 4u);
+  ASSERT_TRUE(Finish(second).ok());
+  EXPECT_EQ(Status().state(), COMPLETED);
+}
+
 TEST_F(CoordinatorWorkersTest, FormerHostDoesNotCountForItsRank) {
   Begin(absl::StrCat(kTraining, "elastic: true"), 1, 1);
   RegisterResponse first, joiner;

@@ -365,8 +365,9 @@ class Job:
 
         Every rank calls this in the same steps, before the optimizer's step(), and ends the step
         only when all have called. So in SYNC mode the tables have one version, that of the step's
-        begin. The result has auc (exact, over the samples of all ranks), logloss, accuracy, samples
-        and step. Do not wait for it in the loop: the process may host a rank that it waits for.
+        begin. A rank whose data has ended takes no part any more. The result has auc (exact, over
+        the samples of all ranks), logloss, accuracy, samples and step. Do not wait for it in the
+        loop: the process may host a rank that it waits for.
         `pawlctl status` shows the latest evaluation, metrics.json all. Jobs with backup workers
         refuse it: a rank's successor would not know how many evaluations there were.
 
