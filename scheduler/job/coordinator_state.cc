@@ -1,5 +1,6 @@
 // The state as it is shown, saved and restored.
 #include <algorithm>
+#include <optional>
 
 #include "absl/container/flat_hash_map.h"
 #include "scheduler/job/coordinator.h"
@@ -83,6 +84,11 @@ void Coordinator::AddNodes(MonotonicTime now, GetStatusResponse& status) const {
   for (uint32_t rank = 0; rank < ranks_.ranks().total(); ++rank) {
     const auto host = workers.find(ranks_.ranks().HostOf(rank));
     if (host != workers.end()) host->second->add_logical_workers(rank);
+    // The others may wait for it.
+    const auto last = workers.find(ranks_.ranks().LastHostOf(rank));
+    const std::optional<RankProgress>& progress = ranks_.ranks().ProgressOf(rank);
+    if (progress.has_value() && last != workers.end() && last->second->gone())
+      *last->second->mutable_worker()->add_ranks() = *progress;
   }
 
   absl::flat_hash_map<uint64_t, uint32_t> replicas_of_incarnation;
@@ -137,6 +143,8 @@ void Coordinator::AddNodeStatus(const Node& node, MonotonicTime now,
   }
   if (node.role == WORKER_ROLE) {
     *shown.mutable_worker() = node.progress;
+    // AddNodes adds those that no other worker has taken over.
+    if (node.gone) shown.mutable_worker()->clear_ranks();
     // Samples without a rank: of a program that places its ranks itself. AddProgress adds the
     // others.
     if (node.progress.ranks().empty())

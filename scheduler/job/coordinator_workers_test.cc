@@ -552,6 +552,31 @@ TEST_F(CoordinatorWorkersTest, SamplesAreCountedByRank) {
   EXPECT_EQ(Status().samples(), 688u);
 }
 
+TEST_F(CoordinatorWorkersTest, DeadWorkerShowsItsRanksUntilOthersTakeThem) {
+  Begin(kTraining, 1, 2);
+  Join(SERVER_ROLE);
+  JoinFollower();
+  const RegisterResponse victim = JoinFollower();
+  Report(victim, {{2, 9, 144}, {3, 8, 128}});
+  const auto shown = [&] {
+    std::map<uint32_t, uint64_t> steps;
+    const GetStatusResponse status = Status();
+    for (const NodeStatus& node : status.nodes()) {
+      if (node.node() != victim.node()) continue;
+      for (const RankProgress& rank : node.worker().ranks()) steps[rank.rank()] = rank.steps();
+    }
+    return steps;
+  };
+  const std::map<uint32_t, uint64_t> all = {{2, 9}, {3, 8}};
+  EXPECT_EQ(shown(), all);
+  Kill(victim.node());
+  Pass(options_.lease + options_.worker_takeover_grace / 2);
+  EXPECT_EQ(shown(), all);
+  Pass(options_.worker_takeover_grace);
+  EXPECT_TRUE(shown().empty());
+  EXPECT_EQ(Status().samples(), 272u);
+}
+
 TEST_F(CoordinatorWorkersTest, ImpossibleProgressGivesUpNoRank) {
   Begin(absl::StrCat(kTraining, "elastic: true"), 1, 1);
   Join(SERVER_ROLE);

@@ -496,6 +496,10 @@ void Membership::MarkGone(Node& node) {
     return;
   }
   node.gone = true;
+  // LogicalWorkers has the progress of each rank. One entry shows that its samples are counted by
+  // rank.
+  auto& ranks = *node.progress.mutable_ranks();
+  if (ranks.size() > 1) ranks.DeleteSubrange(1, ranks.size() - 1);
   gone_.push_back(node.name);
   if (gone_.size() > kMaxGoneNodes) {
     const std::string oldest = gone_.front();

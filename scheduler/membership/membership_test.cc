@@ -10,6 +10,7 @@
 #include "client_lib/rpc/transport.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "scheduler/store/state_store.h"
 
 namespace pawl {
 namespace {
@@ -597,6 +598,32 @@ TEST_F(MembershipTest, GoneNodesAreForgottenBeyondTheLimit) {
   }
   EXPECT_EQ(membership_.All().size(), kMaxGoneNodes);
   EXPECT_EQ(membership_.All().front()->name, "worker-5");
+}
+
+TEST_F(MembershipTest, GoneNodesWithProgressFitIntoTheState) {
+  Membership::Options options = Options();
+  options.logical_workers = kMaxWorkers;
+  Membership membership(options);
+  const Node worker = *membership.Register(Other(WORKER_ROLE, 1), clock_.Now())->node;
+  HeartbeatRequest request;
+  request.set_node(worker.name);
+  request.set_incarnation(worker.incarnation);
+  WorkerProgress& progress = *request.mutable_worker();
+  progress.set_samples(7);
+  progress.set_failure(std::string(kMaxFailureBytes, 'x'));
+  for (uint32_t rank = 0; rank < 4000; ++rank) {
+    progress.add_ranks()->set_rank(rank);
+    progress.mutable_ranks(static_cast<int>(rank))->set_steps(uint64_t{1} << 40);
+  }
+  ASSERT_TRUE(membership.Heartbeat(request, 0, clock_.Now()).ok());
+  const Node& kept = *membership.FindByName(worker.name);
+  ASSERT_EQ(kept.progress.ranks_size(), 4000);
+  ASSERT_TRUE(membership.Leave(worker.name, worker.incarnation).ok());
+  EXPECT_LT(kMaxGoneNodes * membership.Save().nodes(0).ByteSizeLong(), kMaxStateBytes / 4);
+  // Its samples are counted by rank, also after it returns.
+  EXPECT_FALSE(kept.progress.ranks().empty());
+  EXPECT_EQ(kept.progress.samples(), 7u);
+  EXPECT_EQ(membership.Register(Other(WORKER_ROLE, 1), clock_.Now())->node->earlier.samples(), 0u);
 }
 
 TEST_F(MembershipTest, HeartbeatOfAnotherJobIsAborted) {
