@@ -1,7 +1,6 @@
 #include "scheduler/checkpoint/manifest_builder.h"
 
 #include <algorithm>
-#include <deque>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -11,23 +10,19 @@ namespace {
 
 // Returns the evaluations that the checkpoint stores. Those before its step are complete, because
 // no rank had reached the step when the checkpoint was requested, or all had ended there. The
-// evaluation at the step is left out, because the restored job repeats it. The exception is the
-// final checkpoint, which stores it if it is the best: its parameters are the kept ones, and a
-// restored job with more steps does not evaluate there.
+// evaluation at the step is left out, because the restored job repeats it.
 StoredEvaluations EvaluationsAt(const Checkpoints::Order& order, const StoredEvaluations& before,
                                 const CheckpointContext& context) {
+  if (order.is_final) return before;
   Evaluations evaluations(context.job);
   evaluations.Restore(before);
   uint64_t next = std::max<uint64_t>(before.next(), 1);
   // Evaluation numbers are not unique; see Evaluations::Find.
   const uint64_t known_to = before.results().empty() ? 0 : before.results().rbegin()->step();
   for (const EvaluationResult& result : context.evaluations.results()) {
-    const bool is_at_end = order.is_final && result.step() == order.step;
-    if (result.step() <= known_to || (result.step() >= order.step && !is_at_end)) continue;
-    const bool improved = evaluations.Observe(result).improved;
-    next = is_at_end ? result.evaluation() : result.evaluation() + 1;
-    if (is_at_end && !improved) break;
-    if (improved) evaluations.OnBestKept();
+    if (result.step() <= known_to || result.step() >= order.step) continue;
+    next = result.evaluation() + 1;
+    if (evaluations.Observe(result).improved) evaluations.OnBestKept();
     evaluations.Publish(result);
   }
   StoredEvaluations stored = evaluations.Save();
@@ -39,11 +34,7 @@ StoredEvaluations EvaluationsAt(const Checkpoints::Order& order, const StoredEva
 
 StoredEvaluations EvaluationsBefore(const Checkpoints::Order& order,
                                     const Evaluations& evaluations) {
-  const std::deque<EvaluationResult>& results = evaluations.results();
-  // EvaluationsAt replays all evaluations of a final checkpoint, and so leaves out the effect of
-  // the one at the last step. This needs the first evaluation.
-  const bool replay_all = order.is_final && (results.empty() || results.front().evaluation() == 1);
-  return replay_all ? StoredEvaluations() : evaluations.Save();
+  return order.is_final ? evaluations.SaveEnd(order.step) : evaluations.Save();
 }
 
 absl::StatusOr<CheckpointManifest> BuildManifest(const Checkpoints::Order& order,

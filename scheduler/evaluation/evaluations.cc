@@ -66,6 +66,7 @@ void Evaluations::Publish(const EvaluationResult& result) {
   const size_t kept = kMaxEvaluationsKept / (1 + result.other_labels_size());
   while (results_.size() > kept) results_.pop_front();
   computing_ = 0;
+  stopped_before_last_ = stop_training_;
   stop_training_ = stop_;
   published_best_ = policy_.best();
   published_without_improvement_ = policy_.without_improvement();
@@ -86,6 +87,22 @@ StoredEvaluations Evaluations::Save() const {
   stored.set_without_improvement(published_without_improvement_);
   stored.set_stop_training(stop_training_);
   stored.set_best_is_kept(published_best_is_kept_);
+  return stored;
+}
+
+StoredEvaluations Evaluations::SaveEnd(uint64_t step) const {
+  StoredEvaluations stored = Save();
+  if (results_.empty() || results_.back().step() != step) return stored;
+  const EvaluationResult& last = results_.back();
+  stored.set_next(last.evaluation());
+  const bool is_best = published_best_.has_value() && published_best_->step() == step &&
+                       published_best_->evaluation() == last.evaluation();
+  if (is_best) return stored;
+  stored.mutable_results()->RemoveLast();
+  // Without an improvement, nothing else has changed.
+  if (published_without_improvement_ > 0)
+    stored.set_without_improvement(published_without_improvement_ - 1);
+  stored.set_stop_training(stopped_before_last_);
   return stored;
 }
 

@@ -70,6 +70,10 @@ class Evaluations {
   std::optional<EvaluationResult> FinalResult() const;
 
   StoredEvaluations Save() const;
+  // For the checkpoint of the job's end after `step` steps. Leaves out the evaluation at `step`,
+  // which a restored job repeats, and its effect on early stopping; unless it is the best. Then its
+  // parameters are the kept ones, and a restored job with more steps does not evaluate there.
+  StoredEvaluations SaveEnd(uint64_t step) const;
   // Ignores the state of early stopping if the job has none. A rebuilt state has no `next`.
   // REQUIRES: nothing was added.
   void Restore(const StoredEvaluations& stored);
@@ -91,6 +95,9 @@ class Evaluations {
   std::deque<EvaluationResult> results_;
   bool stop_ = false;
   bool stop_training_ = false;
+  // stop_training_ before the last Publish. Is not saved: a job that repeats the last evaluation
+  // decides again.
+  bool stopped_before_last_ = false;
   bool best_is_kept_ = false;
   // Whether Publish was called since Restore. Before that, the last of results_ may be of another
   // job's end.

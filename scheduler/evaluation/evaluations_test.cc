@@ -150,6 +150,59 @@ TEST(EvaluationsTest, JobWithoutEarlyStoppingIgnoresItsState) {
   EXPECT_FALSE(after.Save().best_is_kept());
 }
 
+TEST(EvaluationsTest, EndLeavesOutItsEvaluationUnlessItIsTheBest) {
+  Evaluations before(TestJob());
+  const auto evaluate = [](Evaluations& evaluations, const EvaluationResult& result) {
+    if (evaluations.Observe(result).improved) evaluations.OnBestKept();
+    evaluations.Publish(result);
+  };
+  evaluate(before, Auc(1, 0.9, 10));
+  EXPECT_EQ(before.SaveEnd(10).results_size(), 1);
+  EXPECT_EQ(before.SaveEnd(10).next(), 1u);
+  EXPECT_EQ(before.SaveEnd(10).best().step(), 10u);
+  evaluate(before, Auc(2, 0.5, 20));
+  evaluate(before, Auc(3, 0.5, 30));
+  ASSERT_TRUE(before.stop_training());
+  EXPECT_TRUE(before.SaveEnd(35).stop_training());
+  // A restarted scheduler stores the same.
+  Evaluations restarted(TestJob());
+  restarted.Restore(before.Save());
+  for (const Evaluations* evaluations : {&before, &restarted}) {
+    const StoredEvaluations end = evaluations->SaveEnd(30);
+    EXPECT_EQ(end.results_size(), 2);
+    EXPECT_EQ(end.next(), 3u);
+    EXPECT_EQ(end.best().step(), 10u);
+    EXPECT_TRUE(end.best_is_kept());
+    EXPECT_EQ(end.without_improvement(), 1u);
+    EXPECT_FALSE(end.stop_training());
+  }
+}
+
+// The former evaluations were judged by another patience.
+TEST(EvaluationsTest, EndStoresNoDecisionThatItsJobHasNotMade) {
+  StoredEvaluations stored;
+  *stored.add_results() = Auc(1, 0.9, 10);
+  *stored.add_results() = Auc(2, 0.5, 20);
+  *stored.add_results() = Auc(3, 0.95, 30);
+  *stored.add_results() = Auc(4, 0.5, 40);
+  *stored.mutable_best() = Auc(3, 0.95, 30);
+  stored.set_best_is_kept(true);
+  stored.set_without_improvement(1);
+  stored.set_next(5);
+  Job job = TestJob();
+  job.mutable_evaluation()->mutable_early_stopping()->set_patience(1);
+  Evaluations evaluations(job);
+  evaluations.Restore(stored);
+  EXPECT_EQ(evaluations.SaveEnd(45).SerializeAsString(), stored.SerializeAsString());
+  // The first result may have been dropped.
+  stored.mutable_results()->DeleteSubrange(0, 1);
+  Evaluations shorter(job);
+  shorter.Restore(stored);
+  EXPECT_TRUE(shorter.Observe(Auc(5, 0.5, 50)).stop);
+  shorter.Publish(Auc(5, 0.5, 50));
+  EXPECT_EQ(shorter.SaveEnd(50).SerializeAsString(), stored.SerializeAsString());
+}
+
 // The state after a job's end that was its best: evaluation 2, at step 15.
 Evaluations AfterTheEnd() {
   StoredEvaluations stored;

@@ -98,6 +98,32 @@ TEST_F(EndCheckpointTest, EvaluationOfTheEndCountsIfItIsBest) {
   EXPECT_EQ(state.evaluations().next(), 2u);
 }
 
+// The former job had more patience, and its results would stop this one at once.
+TEST_F(EndCheckpointTest, FormerEvaluationsAreNotJudgedAgain) {
+  Train("checkpoint { dir: '/c' } evaluation { early_stopping { patience: 1 } }",
+        [](Coordinator::Options& options) {
+          options.restore.emplace().set_step(10);
+          StoredEvaluations& evaluations = *options.restore_state.mutable_evaluations();
+          for (uint64_t number = 1; number <= 3; ++number) {
+            EvaluationResult& result = *evaluations.add_results();
+            result.set_evaluation(number);
+            result.set_step(3 * number);
+            result.set_logloss(number == 2 ? 0.9 : 0.8);
+          }
+          *evaluations.mutable_best() = evaluations.results(2);
+          evaluations.set_next(4);
+          evaluations.set_best_is_kept(true);
+        });
+  FinishAll();
+  SchedulerState state;
+  ASSERT_EQ(written_.size(), 1u);
+  ASSERT_TRUE(state.ParseFromString(written_[0].manifest.scheduler_state()));
+  EXPECT_EQ(state.evaluations().results_size(), 3);
+  EXPECT_EQ(state.evaluations().best().evaluation(), 3u);
+  EXPECT_EQ(state.evaluations().next(), 4u);
+  EXPECT_FALSE(state.evaluations().stop_training());
+}
+
 TEST_F(EndCheckpointTest, JobCompletesWithoutAFailedCheckpoint) {
   Train("checkpoint { dir: '/c' }");
   servers_.FailNext("s:2 Checkpoint 20 of the end",
