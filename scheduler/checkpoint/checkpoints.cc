@@ -99,7 +99,10 @@ std::optional<Checkpoints::Order> Checkpoints::Next(MonotonicTime now, uint64_t 
   const auto begin = [&](uint64_t at, std::string dir, bool urgent) {
     last_asked_ = at;
     const bool is_own = dir == policy_.dir();
-    if (is_own) last_started_ = now;
+    if (is_own) {
+      last_started_ = now;
+      missed_ = false;
+    }
     in_progress_ = Order{at, std::move(dir), is_own ? policy_.keep() : 0, urgent};
     return in_progress_;
   };
@@ -108,13 +111,13 @@ std::optional<Checkpoints::Order> Checkpoints::Next(MonotonicTime now, uint64_t 
     wanted_.pop_front();
     return begin(soon, std::move(dir), true);
   }
-  if (const std::optional<uint64_t> due = DueStep(step); due.has_value() && before_end(*due)) {
-    return begin(*due, policy_.dir(), false);
-  }
-  if (policy_.every_seconds() > 0 &&
-      now - last_started_ >= std::chrono::seconds(policy_.every_seconds()) && before_end(soon)) {
-    return begin(soon, policy_.dir(), true);
-  }
+  const std::optional<uint64_t> due = DueStep(step);
+  if (due.has_value() && before_end(*due)) return begin(*due, policy_.dir(), false);
+  const bool time_is_over = policy_.every_seconds() > 0 &&
+                            now - last_started_ >= std::chrono::seconds(policy_.every_seconds());
+  // The next one by steps is as good as a missed one.
+  const bool wants_soon = time_is_over || (missed_ && !due.has_value());
+  if (wants_soon && before_end(soon)) return begin(soon, policy_.dir(), time_is_over);
   return std::nullopt;
 }
 
@@ -134,7 +137,11 @@ void Checkpoints::OnTooLate() {
 
 void Checkpoints::OnMoved() {
   const std::optional<Order> order = std::exchange(in_progress_, std::nullopt);
-  if (!order.has_value() || !order->urgent) return;
+  if (!order.has_value()) return;
+  if (!order->urgent) {
+    if (order->dir == policy_.dir()) missed_ = true;
+    return;
+  }
   // First in the queue: it has waited longest.
   wanted_.erase(std::remove(wanted_.begin(), wanted_.end(), order->dir), wanted_.end());
   wanted_.push_front(order->dir);
@@ -178,6 +185,7 @@ void Checkpoints::OnEndFailed(const absl::Status& why) {
 
 void Checkpoints::Abandon() {
   in_progress_.reset();
+  missed_ = false;
   wanted_.clear();
 }
 
@@ -189,7 +197,10 @@ CheckpointStatus Checkpoints::Status() const {
 
 void Checkpoints::Restore(const CheckpointStatus& stored) {
   status_ = stored;
-  // The checkpoint in progress may exist or not; its step is not requested again.
+  // The checkpoint in progress may exist or not. Its step is not requested again, but a later one;
+  // the callers of one in another folder ask again.
+  const bool is_periodic = policy_.every_steps() > 0 || policy_.every_seconds() > 0;
+  missed_ = is_periodic && stored.in_progress_step() > 0;
   last_asked_ = std::max(stored.in_progress_step(), stored.last_step());
   status_.clear_in_progress_step();
 }

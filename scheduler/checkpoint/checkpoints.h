@@ -52,7 +52,7 @@ class Checkpoints {
     std::string dir;
     // How many to keep in `dir`; 0: all.
     uint32_t keep = 0;
-    // A caller waits: if the checkpoint is too late, another one is made as soon as possible.
+    // A caller waits, or every_seconds are over.
     bool urgent = false;
     // The job's final checkpoint.
     bool is_final = false;
@@ -78,8 +78,8 @@ class Checkpoints {
   bool IsInProgress(const Order& order) const;
 
   // The outcome of the checkpoint in progress. OnTooLate: some partition had reached the step; the
-  // next attempt has a larger lead. OnMoved: partitions moved, which does not change the lead; the
-  // next attempt follows.
+  // next attempt has a larger lead. OnMoved: partitions moved, which does not change the lead. The
+  // next attempt follows as soon as possible, unless its callers have withdrawn.
   void OnTooLate();
   void OnMoved();
   void OnFailed(const absl::Status& why);
@@ -122,6 +122,9 @@ class Checkpoints {
   // Requested folders, each once, in the order of the requests.
   std::deque<std::string> wanted_;
   std::optional<Order> in_progress_;
+  // The job's own folder lacks a checkpoint of the every_steps policy, which met a move or a
+  // restart of the scheduler, or was too late.
+  bool missed_ = false;
   // Requested steps only grow.
   uint64_t last_asked_ = 0;
   // Doubled by each late checkpoint, halved after kCheckpointsBeforeLessLead timely ones in a row:

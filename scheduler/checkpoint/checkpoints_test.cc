@@ -74,10 +74,25 @@ TEST_F(CheckpointsTest, LateCheckpointDoublesTheLead) {
   checkpoints.OnTooLate();
   EXPECT_EQ(Next(checkpoints, 100), 105u);
   checkpoints.OnCompleted(*checkpoints.in_progress(), "/asked/a", 5);
-  // A checkpoint without a waiting caller is not repeated.
-  EXPECT_EQ(Next(checkpoints, 105), 110u);
+}
+
+TEST_F(CheckpointsTest, MissedPeriodicCheckpointIsMadeSoon) {
+  Checkpoints checkpoints = Make(1000);
+  EXPECT_EQ(Next(checkpoints, 995), 1000u);
+  checkpoints.OnMoved();
+  EXPECT_EQ(Next(checkpoints, 1005), 1007u);
+  EXPECT_EQ(checkpoints.in_progress()->dir, "/own");
+  EXPECT_EQ(checkpoints.in_progress()->keep, 3u);
   checkpoints.OnTooLate();
-  EXPECT_EQ(Next(checkpoints, 111), 120u);
+  EXPECT_EQ(Next(checkpoints, 1007), 1010u);
+  checkpoints.OnCompleted(*checkpoints.in_progress(), "/own/a", 5);
+  EXPECT_EQ(Next(checkpoints, 1010), 0u);
+  EXPECT_EQ(Next(checkpoints, 1995), 2000u);
+  checkpoints.OnFailed(absl::ResourceExhaustedError("the disk is full"));
+  EXPECT_EQ(Next(checkpoints, 2005), 0u) << "it would fail again";
+  EXPECT_EQ(Next(checkpoints, 2995), 3000u);
+  checkpoints.OnMoved();
+  EXPECT_EQ(Next(checkpoints, 3002, 3005), 0u) << "the final checkpoint follows";
 }
 
 TEST_F(CheckpointsTest, MovedPartitionsKeepTheLead) {
@@ -283,7 +298,8 @@ TEST_F(CheckpointsTest, StatusSurvivesARestart) {
   EXPECT_EQ(status.failed(), 1u);
   EXPECT_NE(status.last_failure().find("the disk is full"), std::string::npos);
   EXPECT_EQ(status.in_progress_step(), 0u);
-  EXPECT_EQ(Next(next, 28), 0u) << "30 was asked for";
+  EXPECT_EQ(Next(next, 28), 31u) << "30 was asked for, and may not exist";
+  next.OnCompleted(*next.in_progress(), "/own/b", 5);
   EXPECT_EQ(Next(next, 33), 40u);
 }
 

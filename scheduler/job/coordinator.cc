@@ -177,8 +177,11 @@ void Coordinator::Tick() {
   if (!ranks_.ranks().FreeRanks().empty()) PlaceRanks(actions);
   MaybeFail(ranks_.CheckReturn(now), actions);
   CheckStartTimeout(now, actions);
-  if (const auto order = checkpoints_.Next(CheckpointProgress(), now); order.has_value())
+  if (const auto order = checkpoints_.Next(CheckpointProgress(), now); order.has_value()) {
+    // A restarted scheduler must know the step.
+    gate_.OnChange();
     CheckpointOnServers(*order, actions);
+  }
   // No attempt can end then.
   if (!gate_.all_saved() || !director_.HasAllPrimaries()) checkpoints_.PostponeEnd(since_last_tick);
   const CheckpointDirector::EndProgress end = checkpoints_.ContinueEnd(now);

@@ -108,6 +108,24 @@ TEST_F(CoordinatorCheckpointTest, FailureIsReportedAndTheJobContinues) {
   EXPECT_EQ(Status().state(), RUNNING);
 }
 
+TEST_F(CoordinatorCheckpointTest, PeriodicCheckpointIsMadeAfterARestart) {
+  Train("checkpoint { dir: '/c' every_steps: 1000 }", [this](Coordinator::Options& options) {
+    options.state_changed = [this] { state_has_changed_ = true; };
+  });
+  servers_.Hold();
+  Reach(995);
+  EXPECT_TRUE(servers_.TakeCalls().empty()) << "the step is not saved yet";
+  Save();
+  EXPECT_EQ(servers_.TakeCalls(),
+            (std::vector<std::string>{"s:1 Checkpoint 1000", "s:2 Checkpoint 1000"}));
+  Restart();
+  Reach(1005);
+  Save();
+  ASSERT_EQ(written_.size(), 1u);
+  EXPECT_EQ(written_[0].manifest.step(), 1007u);
+  EXPECT_EQ(written_[0].dir, "/c");
+}
+
 TEST_F(CoordinatorCheckpointTest, EvaluationAtOrAfterTheCutIsLeftOut) {
   Train("evaluation { early_stopping { patience: 3 } }");
   const auto evaluate = [&](uint64_t number, bool good) {
