@@ -40,6 +40,8 @@ constexpr char kAuditFile[] = "audit.jsonl";
 constexpr char kRefusedFile[] = "refused.jsonl";
 // Time for a checkpoint that the job no longer waits for to be written.
 constexpr std::chrono::seconds kLastCheckpointTimeout{10};
+// Time for the files of the learning curve and the folder of checkpoints to be opened.
+constexpr std::chrono::seconds kOpenTimeout{10};
 // How often the log reports the progress of a verification.
 constexpr std::chrono::seconds kVerifyLogInterval{5};
 
@@ -294,14 +296,14 @@ absl::Status SchedulerProcess::PrepareCheckpointsOrExit() {
   return status;
 }
 
+absl::Status SchedulerProcess::Tolerate(const absl::Status& status) const {
+  if (status.ok() || !restored_.has_value()) return status;
+  spdlog::error("{}", std::string(status.message()));
+  return absl::OkStatus();
+}
+
 absl::Status SchedulerProcess::StartCoordinator() {
-  // A restored job continues even if one of these fails; a new one does not start.
-  const auto tolerate = [this](const absl::Status& status) {
-    if (status.ok() || !restored_.has_value()) return status;
-    spdlog::error("{}", std::string(status.message()));
-    return absl::OkStatus();
-  };
-  PAWL_RETURN_IF_ERROR(tolerate(WriteAddress()));
+  PAWL_RETURN_IF_ERROR(Tolerate(WriteAddress()));
   if (!restored_.has_value()) {
     PAWL_RETURN_IF_ERROR(PrepareCheckpointsOrExit());
     // An earlier job's result is not this job's.
@@ -345,14 +347,33 @@ absl::Status SchedulerProcess::StartCoordinator() {
   saver_ = std::make_unique<StateSaver>(*store_, stored_.has_value() ? stored_->revision : 0,
                                         std::move(callbacks));
   notified_saver_ = saver_.get();
+  PAWL_RETURN_IF_ERROR(Tolerate(StartMetrics()));
+  // Before the nodes get leases, which only DirectUntilEnd lets expire.
+  PAWL_RETURN_IF_ERROR(OpenFiles());
   service_->Begin(*coordinator_);
   listener_.server->GetHealthCheckService()->SetServingStatus(true);
-  PAWL_RETURN_IF_ERROR(tolerate(StartMetrics()));
-  PAWL_RETURN_IF_ERROR(tolerate(StartCurve()));
-  PAWL_RETURN_IF_ERROR(tolerate(SetAsideLaterCheckpoints()));
-  // After SetAsideLaterCheckpoints: the scrubber does not read what was set aside.
-  StartScrubber();
   return absl::OkStatus();
+}
+
+absl::Status SchedulerProcess::OpenFiles() {
+  opener_.Start([this] {
+    open_status_ = Tolerate(StartCurve());
+    open_status_.Update(Tolerate(SetAsideLaterCheckpoints()));
+    // After SetAsideLaterCheckpoints: the scrubber does not read what was set aside.
+    if (open_status_.ok()) StartScrubber();
+    opened_ = true;
+  });
+  const MonotonicTime late = Clock::Real().Now() + kOpenTimeout;
+  bool is_late = false;
+  // DirectUntilEnd heeds the signal.
+  while (!opened_ && !signal_.Wait(kTickInterval)) {
+    if (is_late || Clock::Real().Now() < late) continue;
+    is_late = true;
+    spdlog::error("the folder of --curve_file, --tensorboard_dir or checkpoint.dir seems to hang{}",
+                  restored_.has_value() ? "; the job continues without it" : "");
+    if (restored_.has_value()) break;
+  }
+  return opened_ ? open_status_ : absl::OkStatus();
 }
 
 absl::Status SchedulerProcess::StartMetrics() {
@@ -454,8 +475,10 @@ void SchedulerProcess::DirectUntilEnd() {
 
 int SchedulerProcess::ShutDown() {
   const Clock& clock = Clock::Real();
-  // Before Close, because it reads the status once more.
-  const bool curve_hangs = curve_ != nullptr && !curve_->Stop(clock.Now() + kLastSaveTimeout);
+  // Before Close, because the recorder reads the status once more.
+  const bool opening_hangs = !opener_.Stop(clock.Now() + kLastSaveTimeout);
+  const bool curve_hangs =
+      opening_hangs || (curve_ != nullptr && !curve_->Stop(clock.Now() + kLastSaveTimeout));
   coordinator_->Close();
   if (!saver_->WaitUntilSaved(clock.Now() + kLastSaveTimeout))
     EndAtOnce("the state cannot be saved");
@@ -466,7 +489,8 @@ int SchedulerProcess::ShutDown() {
   listener_.server->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
   servers_->Shutdown();
   const MonotonicTime files_until = clock.Now() + kLastCheckpointTimeout;
-  const bool reading_hangs = scrubber_ != nullptr && !scrubber_->Stop(files_until);
+  const bool reading_hangs =
+      !opening_hangs && scrubber_ != nullptr && !scrubber_->Stop(files_until);
   const bool writing_hangs = !checkpoint_writer_->WaitUntilIdle(files_until);
   const bool saving_hangs = !saver_->WaitUntilSaved(clock.Now() + kLastSaveTimeout);
   const JobState state = coordinator_->state();
@@ -482,7 +506,8 @@ int SchedulerProcess::ShutDown() {
     Exit(code);
   }
   if (curve_hangs) {
-    spdlog::warn("the file of --tensorboard_dir or --curve_file seems to hang");
+    spdlog::warn("the folder of --curve_file, --tensorboard_dir{} seems to hang",
+                 opening_hangs ? " or checkpoint.dir" : "");
     Exit(code);
   }
   curve_ = nullptr;

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client_lib/base/host_port.h"
+#include "client_lib/daemon/background_thread.h"
 #include "client_lib/daemon/daemon.h"
 #include "client_lib/security/audit_log.h"
 #include "client_lib/security/security.h"
@@ -63,7 +64,12 @@ class SchedulerProcess {
   absl::Status WriteAddress();
   // PrepareCheckpoints, with its progress in the log. Exits if a signal arrives first.
   absl::Status PrepareCheckpointsOrExit();
+  // A restored job continues in spite of this error, which is logged; a new one does not start.
+  absl::Status Tolerate(const absl::Status& status) const;
   absl::Status StartMetrics();
+  // Opens what may be on shared file systems, on a thread of its own. A restored job does not wait
+  // for one that hangs; a new one waits until a signal comes.
+  absl::Status OpenFiles();
   absl::Status StartCurve();
   absl::Status SetAsideLaterCheckpoints();
   void StartScrubber();
@@ -107,6 +113,11 @@ class SchedulerProcess {
   std::unique_ptr<MetricsEndpoint> metrics_;
   std::unique_ptr<CheckpointScrubber> scrubber_;
   std::unique_ptr<CurveRecorder> curve_;
+  // open_status_, scrubber_ and curve_ are its own until opened_.
+  std::atomic<bool> opened_ = false;
+  absl::Status open_status_;
+  // Last: its destructor waits for a thread that uses the other members.
+  BackgroundThread opener_;
 };
 
 }  // namespace pawl
