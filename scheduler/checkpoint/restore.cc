@@ -209,8 +209,10 @@ absl::StatusOr<std::vector<std::string>> SetAsideLaterCheckpoints(Env& env, cons
 
 bool IsSource(const std::string& path, const StoredRestore& restore) {
   const std::string absolute = AbsolutePath(path);
+  // The checkpoint itself may be deleted by now.
   return IsSame(absolute, restore.dir()) ||
-         IsSame(absolute, JoinPath(restore.dir(), restore.name()));
+         (std::filesystem::path(absolute).filename() == restore.name() &&
+          IsSame(FolderOf(absolute), restore.dir()));
 }
 
 }  // namespace pawl

@@ -108,6 +108,9 @@ TEST_F(RestoreTest, JobsOwnFolderKeepsItsConfiguredPath) {
   for (const std::string& path : {dir_, link, link + "/", link + "/" + found->name})
     EXPECT_TRUE(IsSource(path, restore)) << path;
   EXPECT_FALSE(IsSource(dir_ + "-other", restore));
+  std::filesystem::remove_all(JoinPath(dir_, found->name));
+  EXPECT_TRUE(IsSource(JoinPath(link, found->name), restore)) << "old checkpoints are deleted";
+  EXPECT_FALSE(IsSource(JoinPath(link, "other"), restore));
   job_.mutable_checkpoint()->set_dir(dir_ + "-other");
   EXPECT_EQ(MakeStoredRestore(*found, job_).dir(), link);
 }
