@@ -62,16 +62,18 @@ void CheckpointWriter::Run() {
       busy_ = true;
     }
     absl::StatusOr<std::string> folder = Complete(*work);
+    const bool is_complete = folder.ok();
+    // Not after the deletion: the time limit of the final checkpoint runs.
     work->done(std::move(folder));
+    if (is_complete) DeleteOld(*work);
   }
 }
 
 absl::StatusOr<std::string> CheckpointWriter::Complete(const Work& work) {
   PAWL_RETURN_IF_ERROR(folders_.Check(work.dir));
   CheckpointStore store(env_, work.dir);
-  const std::string& job_name = work.manifest.job_name();
-  const std::string name =
-      CheckpointStore::NameOf(job_name, work.manifest.step(), work.manifest.is_final());
+  const std::string name = CheckpointStore::NameOf(work.manifest.job_name(), work.manifest.step(),
+                                                   work.manifest.is_final());
   absl::Status status = store.WriteManifest(work.manifest);
   if (work.manifest.is_final() && absl::IsAlreadyExists(status)) {
     // If it is this job's, a former scheduler completed it and died before it saved that; perhaps
@@ -81,12 +83,15 @@ absl::StatusOr<std::string> CheckpointWriter::Complete(const Work& work) {
       status = store.CheckComplete(*there);
   }
   PAWL_RETURN_IF_ERROR(status);
-  if (work.keep > 0) {
-    const absl::Status deleted = store.DeleteOld(job_name, work.keep);
-    if (!deleted.ok())
-      spdlog::warn("old checkpoints in {} cannot be deleted: {}", work.dir, deleted.ToString());
-  }
   return JoinPath(work.dir, name);
+}
+
+void CheckpointWriter::DeleteOld(const Work& work) {
+  if (work.keep == 0) return;
+  const absl::Status deleted =
+      CheckpointStore(env_, work.dir).DeleteOld(work.manifest.job_name(), work.keep);
+  if (!deleted.ok())
+    spdlog::warn("old checkpoints in {} cannot be deleted: {}", work.dir, deleted.ToString());
 }
 
 }  // namespace pawl

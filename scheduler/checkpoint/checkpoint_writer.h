@@ -31,14 +31,14 @@ class CheckpointWriter {
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-  // Completes the checkpoint in `dir`, whose parts are all written; then, if `keep` is not 0,
-  // deletes all but the newest `keep`, whose failure is only logged. `done` runs on the thread, or
-  // at once with UNAVAILABLE if another checkpoint is already waiting.
+  // Completes the checkpoint in `dir`, whose parts are all written, and calls `done` on the thread,
+  // or at once with UNAVAILABLE if another checkpoint is already waiting. Then, if `keep` is not 0,
+  // deletes all but the newest `keep`, whose failure is only logged.
   void Write(std::string dir, CheckpointManifest manifest, uint32_t keep, Done done)
       PAWL_EXCLUDES(mu_);
 
-  // Whether every `done` has run by `deadline`. A write to a hung file system ends only with the
-  // process.
+  // Whether by `deadline` every `done` has run, and old checkpoints are deleted. A write to a hung
+  // file system ends only with the process.
   bool WaitUntilIdle(MonotonicTime deadline) PAWL_EXCLUDES(mu_);
 
  private:
@@ -51,6 +51,7 @@ class CheckpointWriter {
 
   void Run() PAWL_EXCLUDES(mu_);
   absl::StatusOr<std::string> Complete(const Work& work);
+  void DeleteOld(const Work& work);
 
   Env& env_;
   const AllowedFolders folders_;

@@ -4,14 +4,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
+#include <latch>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/clock.h"
 #include "client_lib/base/env.h"
 #include "client_lib/base/testing/eventually.h"
+#include "client_lib/base/testing/forwarding_env.h"
 #include "gtest/gtest.h"
 #include "server/storage/checkpoint/checkpoint_store.h"
 
@@ -67,6 +70,37 @@ TEST_F(CheckpointWriterTest, HungShareBlocksNoCaller) {
   close(reader);
   EXPECT_TRUE(writer_.WaitUntilIdle(Clock::Real().Now() + kTestPatience));
   EXPECT_TRUE(done);
+}
+
+// Deletes once the test allows it.
+class HungDeletions final : public ForwardingEnv {
+ public:
+  HungDeletions() : ForwardingEnv(Env::Real()) {}
+  absl::Status Delete(const std::string& path) override {
+    may_delete_.wait();
+    return ForwardingEnv::Delete(path);
+  }
+  void Allow() { may_delete_.count_down(); }
+
+ private:
+  std::latch may_delete_{1};
+};
+
+TEST_F(CheckpointWriterTest, OldCheckpointsDelayNoAnswer) {
+  ASSERT_TRUE(Write(Parts(4), 0).ok());
+  HungDeletions env;
+  CheckpointWriter writer(env);
+  std::atomic<bool> done = false;
+  writer.Write(dir_, Parts(5), 1, [&](const absl::StatusOr<std::string>& folder) {
+    EXPECT_TRUE(folder.ok()) << folder.status();
+    done = true;
+  });
+  EXPECT_TRUE(Eventually([&] { return done.load(); }));
+  EXPECT_FALSE(writer.WaitUntilIdle(Clock::Real().Now()));
+  EXPECT_TRUE(store_.Verify(CheckpointStore::NameOf("job", 4)).ok());
+  env.Allow();
+  EXPECT_TRUE(writer.WaitUntilIdle(Clock::Real().Now() + kTestPatience));
+  EXPECT_FALSE(store_.Verify(CheckpointStore::NameOf("job", 4)).ok());
 }
 
 TEST_F(CheckpointWriterTest, FoldersOutsideTheRootsAreRefused) {
