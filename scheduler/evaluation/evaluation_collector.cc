@@ -116,9 +116,9 @@ absl::Status EvaluationCollector::CheckPlace(const ReportEvaluationRequest& part
 
 absl::Status EvaluationCollector::CheckOrder(const ReportEvaluationRequest& part,
                                              const Share& share) const {
-  if (part.part() + 1 == part.parts() && share.received_count + 1 < part.parts()) {
+  if (part.part() + 1 == part.parts() && share.parts.size() + 1 < part.parts()) {
     return absl::FailedPreconditionError(
-        absl::StrCat(Where(part), ": ", share.received_count, " of the ", part.part(),
+        absl::StrCat(Where(part), ": ", share.parts.size(), " of the ", part.part(),
                      " parts before it are here; send all of them again"));
   }
   // A rank sends its labels in order.
@@ -141,7 +141,7 @@ absl::Status EvaluationCollector::CheckLast(const ReportEvaluationRequest& part,
   // Part p's scores are below part p + 1's, so the concatenation is ascending.
   float last = -INFINITY;
   for (uint32_t p = 0; p < part.parts(); ++p) {
-    const std::vector<Score>& piece = p == part.part() ? scores : share.parts[p];
+    const std::vector<Score>& piece = p == part.part() ? scores : share.parts.at(p);
     if (piece.empty()) continue;
     if (!(last < piece.front().score)) {
       return absl::InvalidArgumentError(absl::StrCat(Where(part), ": scores of part ", p,
@@ -156,12 +156,11 @@ absl::Status EvaluationCollector::Add(const ReportEvaluationRequest& part) {
   PAWL_RETURN_IF_ERROR(CheckPlace(part));
   if (empty()) shares_.resize(size_t{std::max(part.labels(), 1u)} * ranks_);
   Share& share = shares_[size_t{part.label()} * ranks_ + part.rank()];
-  if (!share.received.empty() && share.received.size() != part.parts()) {
+  if (!share.parts.empty() && share.parts_total != part.parts()) {
     return absl::InvalidArgumentError(absl::StrCat(Where(part), ": parts is ", part.parts(),
-                                                   ", but it was ", share.received.size(),
-                                                   " before"));
+                                                   ", but it was ", share.parts_total, " before"));
   }
-  if (!share.received.empty() && share.received[part.part()]) return absl::OkStatus();
+  if (share.parts.contains(part.part())) return absl::OkStatus();
   PAWL_RETURN_IF_ERROR(CheckOrder(part, share));
 
   PAWL_ASSIGN_OR_RETURN(std::vector<Score> scores, ReadScores(part, loss_));
@@ -179,18 +178,14 @@ absl::Status EvaluationCollector::Add(const ReportEvaluationRequest& part) {
   if (part.part() == 0) PAWL_RETURN_IF_ERROR(CheckSums(part));
   uint64_t counted = share.positives_and_negatives;
   for (const Score& score : scores) counted += uint64_t{score.positives} + score.negatives;
-  if (share.received_count + 1 == part.parts())
+  if (share.parts.size() + 1 == part.parts())
     PAWL_RETURN_IF_ERROR(CheckLast(part, share, scores, counted));
 
-  if (share.received.empty()) {
-    share.received.resize(part.parts());
-    share.parts.resize(part.parts());
-  }
   scores_ += scores.size();
   share.scores += scores.size();
   share.positives_and_negatives = counted;
+  share.parts_total = part.parts();
   share.parts[part.part()] = std::move(scores);
-  share.received[part.part()] = true;
   share.sums.step = part.step();
   rounded_scores_ = part.rounded_scores();
   if (part.part() == 0) {
@@ -205,13 +200,12 @@ absl::Status EvaluationCollector::Add(const ReportEvaluationRequest& part) {
     share.sums.ndcg_groups = part.ndcg_groups();
     share.sums.ndcg_sum = part.ndcg_sum();
   }
-  ++share.received_count;
   return absl::OkStatus();
 }
 
 bool EvaluationCollector::empty() const {
   return std::all_of(shares_.begin(), shares_.end(),
-                     [](const Share& share) { return share.received.empty(); });
+                     [](const Share& share) { return share.parts.empty(); });
 }
 
 bool EvaluationCollector::complete() const {
@@ -249,7 +243,7 @@ EvaluationInput EvaluationCollector::TakeLabel(uint32_t label) {
   for (Share& share : absl::MakeSpan(shares_).subspan(label * ranks_, ranks_)) {
     if (share.complete()) {
       EvaluationShare& rank = input.ranks.emplace_back(share.sums);
-      for (std::vector<Score>& piece : share.parts) {
+      for (auto& [part, piece] : share.parts) {
         rank.scores.insert(rank.scores.end(), piece.begin(), piece.end());
         piece = {};
       }

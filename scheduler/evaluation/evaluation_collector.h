@@ -3,6 +3,7 @@
 #define PAWL_SCHEDULER_EVALUATION_EVALUATION_COLLECTOR_H_
 
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -56,12 +57,11 @@ class EvaluationCollector {
  private:
   // A rank's predictions of one label.
   struct Share {
-    bool complete() const { return !received.empty() && received_count == received.size(); }
+    bool complete() const { return !parts.empty() && parts.size() == parts_total; }
 
-    // By part; empty until the first part.
-    std::vector<std::vector<EvaluationShare::Score>> parts;
-    std::vector<bool> received;
-    size_t received_count = 0;
+    // The parts that have come, by number, and how many there are.
+    std::map<uint32_t, std::vector<EvaluationShare::Score>> parts;
+    uint32_t parts_total = 0;
     uint64_t positives_and_negatives = 0;
     // Distinct scores in all parts.
     uint64_t scores = 0;

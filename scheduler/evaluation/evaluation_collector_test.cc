@@ -1,5 +1,7 @@
 #include "scheduler/evaluation/evaluation_collector.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -220,6 +222,19 @@ TEST(EvaluationCollectorTest, FinishedRankIsNotWaitedFor) {
   EXPECT_TRUE(collector.complete());
   collector.Finish(2);
   EXPECT_FALSE(collector.complete()) << "no rank wants the result";
+}
+
+TEST(EvaluationCollectorTest, PartsToComeTakeNoMemory) {
+  EvaluationCollector collector(64, LOGISTIC);
+  const size_t before = mallinfo2().uordblks;
+  for (uint32_t rank = 0; rank < 64; ++rank) {
+    ReportEvaluationRequest request;
+    request.set_evaluation(1);
+    request.set_rank(rank);
+    request.set_parts(kMaxEvaluationParts);
+    ASSERT_TRUE(collector.Add(request).ok());
+  }
+  EXPECT_LT(mallinfo2().uordblks, before + (size_t{1} << 20));
 }
 
 TEST(EvaluationCollectorTest, ImpossiblePartsAreRefusedAndChangeNothing) {
