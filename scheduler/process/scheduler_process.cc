@@ -191,6 +191,10 @@ absl::StatusOr<SchedulerProcess::ExitCode> SchedulerProcess::BecomeLeaderAndLoad
                                              .workers = coordinator_options_.workers};
     PAWL_RETURN_IF_ERROR(Annotate(ValidateJob(coordinator_options_.job, with_files), options_.job));
   }
+  if (restored_.has_value()) {
+    if (const std::string warning = ResumeWarning(*restored_, startup_); !warning.empty())
+      spdlog::warn("{}", warning);
+  }
   job_id_ = restored_.has_value() ? restored_->job_id() : RandomJobId();
   coordinator_options_.job_id = job_id_;
   job_ = coordinator_options_.job;

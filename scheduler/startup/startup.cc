@@ -12,6 +12,18 @@
 
 namespace pawl {
 
+namespace {
+
+bool HasEnded(const SchedulerState& state) {
+  return state.state() == COMPLETED || state.state() == FAILED || state.state() == STOPPED;
+}
+
+bool IsFrom(const SchedulerState& state, const std::string& restore) {
+  return restore.empty() || (state.has_restore() && IsSource(restore, state.restore()));
+}
+
+}  // namespace
+
 absl::StatusOr<std::optional<SchedulerState>> StateToResume(
     const std::optional<StoredState>& stored, const CoordinatorOptions& options,
     const Startup& startup) {
@@ -21,10 +33,8 @@ absl::StatusOr<std::optional<SchedulerState>> StateToResume(
     return absl::DataLossError(absl::StrCat(startup.place, " does not hold a scheduler's state"));
   }
   const std::string& restore = startup.restore;
-  const bool has_ended =
-      state.state() == COMPLETED || state.state() == FAILED || state.state() == STOPPED;
-  const bool same_restore =
-      restore.empty() || (state.has_restore() && IsSource(restore, state.restore()));
+  const bool has_ended = HasEnded(state);
+  const bool same_restore = IsFrom(state, restore);
   if (state.closed() && (startup.restart_ended_job || !same_restore)) return std::nullopt;
   if (!has_ended && !same_restore) {
     return absl::FailedPreconditionError(
@@ -40,6 +50,14 @@ absl::StatusOr<std::optional<SchedulerState>> StateToResume(
       absl::StrCat(startup.place, " holds the state of job '", state.job().name(),
                    "', which has not ended and differs from --job=", startup.job,
                    " with these flags; start it as before, or use another place"));
+}
+
+std::string ResumeWarning(const SchedulerState& state, const Startup& startup) {
+  if (!HasEnded(state) || state.closed() || IsFrom(state, startup.restore)) return "";
+  return absl::StrCat("--restore=", startup.restore, " is ignored: ", startup.place,
+                      " holds the state of job '", state.job().name(),
+                      "', which has ended, and some nodes may not know. This scheduler tells them "
+                      "and ends; repeat the command then");
 }
 
 absl::Status PrepareCheckpoints(Env& env, const Startup& startup, CoordinatorOptions& options,

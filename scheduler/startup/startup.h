@@ -32,6 +32,10 @@ absl::StatusOr<std::optional<SchedulerState>> StateToResume(
     const std::optional<StoredState>& stored, const CoordinatorOptions& options,
     const Startup& startup);
 
+// A warning for the operator whose --restore is ignored, because the state that is resumed is of a
+// job that has ended and is not closed; empty: none.
+std::string ResumeWarning(const SchedulerState& state, const Startup& startup);
+
 // Prepares the checkpoints of a new job: refuses a folder with checkpoints of an earlier run, and
 // with startup.restore loads the checkpoint to start from into `options`. The error names the flag
 // or field to change. Reads the whole checkpoint and reports to `progress`, which may be null.

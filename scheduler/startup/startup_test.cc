@@ -85,6 +85,20 @@ TEST_F(StartupTest, JobWithAnotherStartIsNotRestored) {
   EXPECT_FALSE(Resumes());
 }
 
+TEST_F(StartupTest, IgnoredRestoreGivesAWarning) {
+  startup_.restore = "/checkpoints";
+  state_.set_state(COMPLETED);
+  EXPECT_TRUE(Resumes());
+  const std::string warning = ResumeWarning(state_, startup_);
+  EXPECT_EQ(warning.rfind("--restore=/checkpoints is ignored: file:/state holds", 0), 0u)
+      << warning;
+  state_.mutable_restore()->set_dir("/checkpoints");
+  EXPECT_EQ(ResumeWarning(state_, startup_), "") << "it was started so";
+  state_.clear_restore();
+  startup_.restore = "";
+  EXPECT_EQ(ResumeWarning(state_, startup_), "");
+}
+
 TEST_F(StartupTest, EvaluationOfACheckpointNeedsOne) {
   options_.job.mutable_evaluation()->set_only(true);
   const absl::Status status = PrepareCheckpoints(Env::Real(), startup_, options_);
