@@ -38,13 +38,18 @@ void AddStaleness(absl::string_view tag, const StalenessHistogram& counts,
 
 }  // namespace
 
-Curve::Curve(const GetStatusResponse& now)
+Curve::Curve(const GetStatusResponse& now, std::optional<uint64_t> last_evaluation_step)
     : steps_(now.steps()),
       samples_(now.samples()),
       train_s_(now.train_s()),
       clock_staleness_(now.counters().clock_staleness()),
       update_staleness_(now.counters().update_staleness()) {
-  if (!now.evaluations().empty()) NoteEvaluation(*now.evaluations().rbegin());
+  for (const EvaluationResult& result : now.evaluations()) {
+    // Those of the checkpoint that the job was restored from are another job's.
+    if (!last_evaluation_step.has_value() || result.step() <= *last_evaluation_step ||
+        result.step() <= now.checkpoint().restored_step())
+      NoteEvaluation(result);
+  }
   std::vector<CurvePoint> earlier;
   AddMetrics(now, earlier);
 }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,8 +34,10 @@ struct CurvePoint {
 
 class Curve {
  public:
-  // `now`: evaluations in it are in the files of an earlier process.
-  explicit Curve(const GetStatusResponse& now);
+  // `now`: evaluations in it are in the files of an earlier process; or, if it is known, those up
+  // to the step of the latest one there (0: none is).
+  explicit Curve(const GetStatusResponse& now,
+                 std::optional<uint64_t> last_evaluation_step = std::nullopt);
 
   // The points since the last call: at most one point of training, if steps have ended, one of
   // each evaluation, and one of the metrics of each step.

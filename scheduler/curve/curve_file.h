@@ -2,7 +2,9 @@
 #ifndef PAWL_SCHEDULER_CURVE_CURVE_FILE_H_
 #define PAWL_SCHEDULER_CURVE_CURVE_FILE_H_
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -18,6 +20,9 @@ namespace pawl {
 // not finite is null. `unix_s`: when the point was recorded.
 std::string CurveLine(double unix_s, const CurvePoint& point);
 
+// Some hours of a curve.
+inline constexpr uint64_t kCurveTailBytes = uint64_t{4} << 20;
+
 // Writes a line for each point. A line that does not parse was cut off by the end of a process;
 // readers skip it.
 class CurveFile : public CurveSink {
@@ -29,10 +34,16 @@ class CurveFile : public CurveSink {
 
   absl::Status Add(double unix_s, const CurvePoint& point) override;
 
+  // The step of the latest evaluation in the file when it was opened; 0: there was none. Not set if
+  // it lies before the last kCurveTailBytes.
+  const std::optional<uint64_t>& last_evaluation_step() const { return last_evaluation_step_; }
+
  private:
-  explicit CurveFile(std::unique_ptr<WritableFile> file) : file_(std::move(file)) {}
+  CurveFile(std::unique_ptr<WritableFile> file, std::optional<uint64_t> last_evaluation_step)
+      : file_(std::move(file)), last_evaluation_step_(last_evaluation_step) {}
 
   const std::unique_ptr<WritableFile> file_;
+  const std::optional<uint64_t> last_evaluation_step_;
 };
 
 }  // namespace pawl

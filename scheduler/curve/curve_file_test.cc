@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <fstream>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -69,6 +70,29 @@ TEST(CurveFileTest, ContinuedFileKeepsItsLinesAfterATornOne) {
   ASSERT_EQ(lines.size(), 2u);
   EXPECT_EQ(lines[0]["step"], 1);
   EXPECT_EQ(lines[1]["step"], 3);
+}
+
+TEST(CurveFileTest, LatestEvaluationOfTheFileIsKnown) {
+  const std::string path = PathOf("evaluated.jsonl");
+  const auto last = [&](bool continues) {
+    return (*CurveFile::Open(Env::Real(), path, continues))->last_evaluation_step();
+  };
+  EXPECT_EQ(last(/*continues=*/true), 0u) << "there was no file";
+  {
+    const auto file = *CurveFile::Open(Env::Real(), path, /*continues=*/false);
+    CurvePoint evaluation;
+    evaluation.kind = CurvePoint::Kind::kEvaluation;
+    for (const uint64_t step : {10, 20}) {
+      evaluation.step = step;
+      ASSERT_TRUE(file->Add(1, evaluation).ok());
+      ASSERT_TRUE(file->Add(1, PointAt(step + 5)).ok());
+    }
+  }
+  std::ofstream(path, std::ios::app) << R"({"kind":"eval","time":1,"st)";
+  EXPECT_EQ(last(/*continues=*/true), 20u);
+  std::ofstream(path, std::ios::app) << std::string(kCurveTailBytes, '\n');
+  EXPECT_EQ(last(/*continues=*/true), std::nullopt);
+  EXPECT_EQ(last(/*continues=*/false), 0u);
 }
 
 TEST(CurveFileTest, NewJobReplacesTheFile) {

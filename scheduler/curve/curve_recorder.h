@@ -3,8 +3,10 @@
 #define PAWL_SCHEDULER_CURVE_CURVE_RECORDER_H_
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +16,8 @@
 #include "scheduler/curve/curve_sink.h"
 
 namespace pawl {
+
+inline constexpr std::chrono::seconds kCurveInterval{2};
 
 // Reads the status repeatedly on its own thread, and appends what is new to the files. A failed
 // write is logged, and ends the recording in that file: the job continues. Thread-safe.
@@ -27,8 +31,10 @@ class CurveRecorder {
   // Called by the constructor, then by the recorder's thread, without locks.
   using ReadStatus = std::function<GetStatusResponse()>;
 
+  // `last_evaluation_step`: as for Curve.
   CurveRecorder(std::vector<Output> outputs, ReadStatus status,
-                MonotonicDuration interval = std::chrono::seconds(2));
+                MonotonicDuration interval = kCurveInterval,
+                std::optional<uint64_t> last_evaluation_step = std::nullopt);
   // The destructor waits for the write in progress without a deadline: see Stop.
   CurveRecorder(const CurveRecorder&) = delete;
   CurveRecorder& operator=(const CurveRecorder&) = delete;

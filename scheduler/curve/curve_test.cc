@@ -97,6 +97,22 @@ TEST(CurveTest, EachEvaluationHasOnePoint) {
   EXPECT_TRUE(curve.Next(status).empty());
 }
 
+TEST(CurveTest, EvaluationsThatTheFileLacksAreAdded) {
+  GetStatusResponse status = StatusAt(20, 0, 0);
+  status.mutable_checkpoint()->set_restored_step(5);
+  AddEvaluation(status, 1, 5, 0.6);
+  AddEvaluation(status, 2, 10, 0.7);
+  AddEvaluation(status, 3, 15, 0.8);
+  const auto steps = [&](uint64_t last) {
+    std::vector<uint64_t> added;
+    for (const CurvePoint& point : Curve(status, last).Next(status)) added.push_back(point.step);
+    return added;
+  };
+  EXPECT_EQ(steps(15), std::vector<uint64_t>());
+  EXPECT_EQ(steps(10), std::vector<uint64_t>{15});
+  EXPECT_EQ(steps(0), (std::vector<uint64_t>{10, 15})) << "the first is of the former job";
+}
+
 void AddMetric(GetStatusResponse& status, const std::string& name, uint64_t step, double value) {
   UserMetric& metric = *status.add_metrics();
   metric.set_name(name);

@@ -402,6 +402,7 @@ absl::Status SchedulerProcess::StartMetrics() {
 
 absl::Status SchedulerProcess::StartCurve() {
   std::vector<CurveRecorder::Output> outputs;
+  std::optional<uint64_t> last_evaluation_step;
   if (!options_.tensorboard_dir.empty()) {
     const std::chrono::duration<double> now = std::chrono::system_clock::now().time_since_epoch();
     absl::StatusOr<std::unique_ptr<EventFile>> events = EventFile::Create(
@@ -413,11 +414,14 @@ absl::Status SchedulerProcess::StartCurve() {
     absl::StatusOr<std::unique_ptr<CurveFile>> lines =
         CurveFile::Open(Env::Real(), options_.curve_file, /*continues=*/restored_.has_value());
     PAWL_RETURN_IF_ERROR(Annotate(lines.status(), "--curve_file"));
+    // A new job may be restored from a checkpoint with evaluations of a former one.
+    if (restored_.has_value()) last_evaluation_step = (*lines)->last_evaluation_step();
     outputs.push_back({"--curve_file", *std::move(lines)});
   }
   if (outputs.empty()) return absl::OkStatus();
-  curve_ = std::make_unique<CurveRecorder>(std::move(outputs),
-                                           [this] { return coordinator_->GetStatus(); });
+  curve_ = std::make_unique<CurveRecorder>(
+      std::move(outputs), [this] { return coordinator_->GetStatus(); }, kCurveInterval,
+      last_evaluation_step);
   return absl::OkStatus();
 }
 
@@ -455,6 +459,7 @@ void SchedulerProcess::DirectUntilEnd() {
     if (signal_.Wait(kTickInterval) && !deadline.has_value()) {
       if (!options_.stop_on_sigterm) {
         saver_->WaitUntilSaved(clock.Now() + kLastSaveTimeout);
+        if (opened_) StopCurve();
         EndAtOnce(
             "this scheduler was told to leave; the job continues when a scheduler is started or a "
             "standby takes over");
@@ -477,12 +482,15 @@ void SchedulerProcess::DirectUntilEnd() {
   }
 }
 
+bool SchedulerProcess::StopCurve() {
+  return curve_ == nullptr || curve_->Stop(Clock::Real().Now() + kLastSaveTimeout);
+}
+
 int SchedulerProcess::ShutDown() {
   const Clock& clock = Clock::Real();
   // Before Close, because the recorder reads the status once more.
   const bool opening_hangs = !opener_.Stop(clock.Now() + kLastSaveTimeout);
-  const bool curve_hangs =
-      opening_hangs || (curve_ != nullptr && !curve_->Stop(clock.Now() + kLastSaveTimeout));
+  const bool curve_hangs = opening_hangs || !StopCurve();
   coordinator_->Close();
   if (!saver_->WaitUntilSaved(clock.Now() + kLastSaveTimeout))
     EndAtOnce("the state cannot be saved");

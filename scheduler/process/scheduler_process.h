@@ -73,6 +73,8 @@ class SchedulerProcess {
   absl::Status StartCurve();
   absl::Status SetAsideLaterCheckpoints();
   void StartScrubber();
+  // Writes the last points of the learning curve. False: the file hangs. REQUIRES: opened_.
+  bool StopCurve();
   // The answer of GetStatus before the coordinator exists.
   GetStatusResponse StatusWhileVerifying() const;
 
