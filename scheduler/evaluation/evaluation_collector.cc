@@ -208,6 +208,12 @@ bool EvaluationCollector::empty() const {
                      [](const Share& share) { return share.parts.empty(); });
 }
 
+uint64_t EvaluationCollector::step() const {
+  uint64_t step = 0;
+  for (const Share& share : shares_) step = std::max(step, share.sums.step);
+  return step;
+}
+
 bool EvaluationCollector::complete() const {
   bool any = false;
   for (size_t i = 0; i < shares_.size(); ++i) {

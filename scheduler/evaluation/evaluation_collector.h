@@ -47,6 +47,8 @@ class EvaluationCollector {
 
   // The evaluation being collected; 1 at first.
   uint64_t evaluation() const { return evaluation_; }
+  // The step of the present evaluation; 0: no part has been added.
+  uint64_t step() const;
   // Whether no part has been added.
   bool empty() const;
   // Whether all parts of the ranks that have not finished have been added. False if all have.

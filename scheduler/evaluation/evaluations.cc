@@ -30,9 +30,13 @@ bool Evaluations::IsLost(uint64_t evaluation) const {
 }
 
 bool Evaluations::SkipTo(uint64_t evaluation) {
-  if (!results_are_lost_ || has_published_ || computing_ != 0 || collector_.empty() ||
-      evaluation <= collector_.evaluation())
-    return false;
+  if (!MayBeLost() || evaluation <= collector_.evaluation()) return false;
+  collector_.Clear();
+  return true;
+}
+
+bool Evaluations::SkipBefore(uint64_t steps) {
+  if (!MayBeLost() || steps <= collector_.step()) return false;
   collector_.Clear();
   return true;
 }
@@ -82,7 +86,8 @@ std::optional<EvaluationResult> Evaluations::FinalResult() const {
 StoredEvaluations Evaluations::Save() const {
   StoredEvaluations stored;
   for (const EvaluationResult& result : results_) *stored.add_results() = result;
-  stored.set_next(computing_ != 0 ? computing_ : collector_.evaluation());
+  if (!results_are_lost_ || has_published_)
+    stored.set_next(computing_ != 0 ? computing_ : collector_.evaluation());
   if (published_best_.has_value()) *stored.mutable_best() = *published_best_;
   stored.set_without_improvement(published_without_improvement_);
   stored.set_stop_training(stop_training_);
@@ -92,6 +97,8 @@ StoredEvaluations Evaluations::Save() const {
 
 StoredEvaluations Evaluations::SaveEnd(uint64_t step) const {
   StoredEvaluations stored = Save();
+  // A job that starts from a checkpoint has lost nothing.
+  if (stored.next() == 0) stored.set_next(1);
   if (results_.empty() || results_.back().step() != step) return stored;
   const EvaluationResult& last = results_.back();
   stored.set_next(last.evaluation());

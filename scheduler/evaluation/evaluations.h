@@ -44,6 +44,13 @@ class Evaluations {
   // After a rebuild: drops the present evaluation, which is lost, if this one is later. Returns
   // whether it did.
   bool SkipTo(uint64_t evaluation);
+  // After a rebuild: whether the present evaluation may be lost.
+  bool MayBeLost() const {
+    return results_are_lost_ && !has_published_ && computing_ == 0 && !collector_.empty();
+  }
+  // After a rebuild: a rank has ended `steps` steps. Drops the present evaluation if the rank has
+  // its result, which is lost. Returns whether it did.
+  bool SkipBefore(uint64_t steps);
 
   // Like EvaluationCollector::Add, but until this object has published an evaluation, the first
   // part decides its number. While an evaluation is being computed: OK for its parts,
@@ -102,7 +109,8 @@ class Evaluations {
   // Whether Publish was called since Restore. Before that, the last of results_ may be of another
   // job's end.
   bool has_published_ = false;
-  // The state was rebuilt: evaluations may have been published that results_ lacks.
+  // The state was rebuilt: evaluations may have been published that results_ lacks. Is saved until
+  // the first Publish, as no `next`.
   bool results_are_lost_ = false;
 };
 

@@ -314,6 +314,23 @@ TEST(EvaluationsTest, EvaluationPublishedByTheLostSchedulerIsSkipped) {
   }
 }
 
+TEST(EvaluationsTest, EvaluationThatARankHasPassedIsSkipped) {
+  Evaluations rebuilt(TestJob());
+  rebuilt.Restore(StoredEvaluations());
+  ASSERT_TRUE(rebuilt.Add(PartAt(30, 3, 0)).ok());
+  EXPECT_FALSE(rebuilt.SkipBefore(30)) << "the rank evaluates before it ends the step";
+  Evaluations restarted(TestJob());
+  restarted.Restore(rebuilt.Save());
+  ASSERT_TRUE(restarted.Add(PartAt(30, 3, 0)).ok());
+  for (Evaluations* evaluations : {&rebuilt, &restarted}) {
+    EXPECT_TRUE(evaluations->SkipBefore(31));
+    EXPECT_FALSE(evaluations->MayBeLost());
+    for (const uint32_t rank : {0, 1}) ASSERT_TRUE(evaluations->Add(PartAt(40, 4, rank)).ok());
+    EXPECT_EQ(evaluations->Take()->evaluation, 4u);
+  }
+  EXPECT_EQ(rebuilt.SaveEnd(50).next(), 1u);
+}
+
 TEST(EvaluationsTest, EndAtAPauseIsFollowedByTheNextNumber) {
   Evaluations evaluations = AfterTheEnd();
   ASSERT_TRUE(evaluations.Add(Part(3, 0)).ok());

@@ -177,6 +177,7 @@ void Coordinator::Tick() {
   if (!ranks_.ranks().FreeRanks().empty()) PlaceRanks(actions);
   MaybeFail(ranks_.CheckReturn(now), actions);
   CheckStartTimeout(now, actions);
+  SkipLostEvaluation(actions);
   if (const auto order = checkpoints_.Next(CheckpointProgress(), now); order.has_value()) {
     // A restarted scheduler must know the step.
     gate_.OnChange();

@@ -237,6 +237,9 @@ class Coordinator {
   void OnRanksFreed(const std::vector<RankDirector::FreeRank>& ranks) PAWL_REQUIRES(mu_);
   // REQUIRES: Membership::CheckProgress is OK.
   void NoteProgress(const WorkerProgress& progress, Node& worker) PAWL_REQUIRES(mu_);
+  // After a rebuild: answers the ranks whose evaluation others have passed, which would wait for
+  // them.
+  void SkipLostEvaluation(DeferredActions& actions) PAWL_REQUIRES(mu_);
   // Computes the evaluation whose last part has arrived, if any.
   void MaybeEvaluate(DeferredActions& at_once) PAWL_REQUIRES(mu_);
   // All parts of an evaluation have arrived. Runs outside the lock.

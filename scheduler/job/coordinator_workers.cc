@@ -224,6 +224,19 @@ Ticket Coordinator::ReportEvaluation(const ReportEvaluationRequest& request,
   return ticket;
 }
 
+void Coordinator::SkipLostEvaluation(DeferredActions& actions) {
+  const auto any = [](uint64_t) { return true; };
+  // A rank whose last part has not come would have to send the others again.
+  if (!evaluations_.MayBeLost() || !pending_.evaluations.Any(any)) return;
+  uint64_t steps = 0;
+  for (uint32_t rank = 0; rank < ranks_.ranks().total(); ++rank) {
+    const std::optional<RankProgress>& progress = ranks_.ranks().ProgressOf(rank);
+    if (progress.has_value()) steps = std::max(steps, progress->steps());
+  }
+  if (evaluations_.SkipBefore(steps))
+    pending_.evaluations.AnswerIf(any, ReportEvaluationResponse(), actions);
+}
+
 void Coordinator::MaybeEvaluate(DeferredActions& at_once) {
   std::optional<EvaluationInput> input = evaluations_.Take();
   if (!input.has_value()) return;

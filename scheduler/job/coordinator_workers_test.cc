@@ -354,6 +354,29 @@ TEST_F(CoordinatorWorkersTest, EvaluationIsOfTheRanksThatHaveNotFinished) {
   EXPECT_EQ(Status().state(), COMPLETED);
 }
 
+// Rank 0 has the result from the lost scheduler, and would wait for rank 2 before its next one.
+TEST_F(CoordinatorWorkersTest, LostEvaluationIsSkippedAfterARebuild) {
+  BeginWithStore(kTraining, 1, 2);
+  Join(SERVER_ROLE);
+  const RegisterResponse first = Join(WORKER_ROLE, {0, 1});
+  const RegisterResponse second = Join(WORKER_ROLE, {2, 3});
+  SchedulerState rebuilt = Saved();
+  rebuilt.clear_evaluations();
+  saved_ = rebuilt.SerializeAsString();
+  Restart();
+  Pass(2 * kFiguresSaveInterval);
+  Restart();
+  Report(first, {{0, 10, 160}});
+  const auto lost = CoordinatorFixture::Report(second, 2, 1, true);
+  Pass(seconds(1));
+  EXPECT_FALSE(lost->has_value()) << "rank 0 has ended 10 steps, and this is of step 10";
+  Report(first, {{0, 11, 176}});
+  Pass(seconds(1));
+  ASSERT_TRUE(lost->has_value());
+  ASSERT_TRUE((*lost)->ok()) << (*lost)->status();
+  EXPECT_FALSE((**lost)->has_result());
+}
+
 TEST_F(CoordinatorWorkersTest, FormerHostDoesNotCountForItsRank) {
   Begin(absl::StrCat(kTraining, "elastic: true"), 1, 1);
   RegisterResponse first, joiner;
