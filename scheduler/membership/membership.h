@@ -81,7 +81,7 @@ struct Node {
   // Its lease is no longer renewed.
   bool refused = false;
   ServerCounters counters;
-  // WORKER_ROLE. Of a gone worker, at most one rank.
+  // WORKER_ROLE. A gone worker keeps one rank at most.
   WorkerProgress progress;
   // Why its latest report of progress is ignored, or empty.
   std::string refused_progress;
