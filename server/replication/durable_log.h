@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
@@ -115,6 +116,12 @@ class DurableLog {
   // same index is still being stored; retry.
   virtual absl::StatusOr<std::unique_ptr<StoredSnapshot>> StoreSnapshot(uint32_t partition,
                                                                         HeldSnapshot snapshot) = 0;
+  // StoreSnapshot, whose result `done` receives once, without locks, mostly on a thread of the log.
+  // ServerLog does not block the caller. UNAVAILABLE also if the log stops meanwhile.
+  using StoreDone = absl::AnyInvocable<void(absl::StatusOr<std::unique_ptr<StoredSnapshot>>)>;
+  virtual void StoreSnapshotAsync(uint32_t partition, HeldSnapshot snapshot, StoreDone done) {
+    done(StoreSnapshot(partition, std::move(snapshot)));
+  }
   // Resets the partition's log to that snapshot. Until the reset is durable, recovery uses the
   // snapshot and entries before it. The durable reset is reported like an entry with the snapshot's
   // index.
@@ -126,8 +133,7 @@ class DurableLog {
   // far. UNAVAILABLE: writing the queued entries takes too long.
   virtual absl::StatusOr<std::unique_ptr<Partition>> ReadBack(uint32_t partition,
                                                               uint64_t index) = 0;
-  // ReadBack, whose result `done` receives without locks: before this returns, or later, or never
-  // if the log stops first.
+  // ReadBack, whose result `done` receives as that of StoreSnapshotAsync.
   using ReadBackDone = absl::AnyInvocable<void(absl::StatusOr<std::unique_ptr<Partition>>)>;
   virtual void ReadBackAsync(uint32_t partition, uint64_t index, ReadBackDone done) {
     done(ReadBack(partition, index));

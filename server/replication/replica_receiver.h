@@ -38,7 +38,8 @@ inline constexpr size_t kMaxPartialSnapshotBytes = kMaxSnapshotBytes;
 // far sooner, and then restarts the snapshot.
 inline constexpr std::chrono::seconds kSnapshotPieceTimeout{60};
 
-// Serves the rpcs of proto/replication.proto. Thread-safe; owns no thread.
+// Serves the rpcs of proto/replication.proto. Thread-safe; owns no thread. Work on the disk runs on
+// threads of the log: the threads that bring the calls are few, and also bring pushes and pulls.
 //
 // replica_receiver.cc applies entries, replica_receiver_state.cc replaces a replica's state by a
 // snapshot or an earlier one.
@@ -99,6 +100,15 @@ class ReplicaReceiver {
   };
   using PartialSnapshots =
       absl::btree_map<uint32_t, std::shared_ptr<PartialSnapshot>>;  // by partition
+  // The call with the last piece of a snapshot.
+  struct Installation {
+    std::shared_ptr<Replica> replica;
+    InstallSnapshotRequest request;
+    std::shared_ptr<PartialSnapshot> snapshot;
+    CallContext context;
+    RequestHandler::Reply reply;
+    std::unique_ptr<Partition> partition = nullptr;
+  };
 
   absl::Status CheckJob(const ReplicaMap::View& view, const ReplicationHeader& header) const;
   // OK if this server's routing names the sender as the primary of a partition that this server
@@ -150,8 +160,9 @@ class ReplicaReceiver {
   absl::Status CountBytes(PartialSnapshot& snapshot, size_t size);
   // UNAVAILABLE: the replica is gone, or follows another primary.
   static absl::Status CheckDurable(const ChangeMark& mark);
-  absl::Status ReceivePiece(const ReplicaMap::View& view, const InstallSnapshotRequest& request,
-                            const ByteView& data);
+  // The snapshot with the piece.
+  absl::StatusOr<std::shared_ptr<PartialSnapshot>> ReceivePiece(
+      const ReplicaMap::View& view, const InstallSnapshotRequest& request, const ByteView& data);
   // The answer if the replica need not, or must not, become the snapshot's state.
   std::optional<absl::Status> CheckInstall(const InstallSnapshotRequest& request, Replica& replica)
       PAWL_REQUIRES(replica.mu);
@@ -164,9 +175,15 @@ class ReplicaReceiver {
                     CallContext context, RequestHandler::Reply reply);
   absl::Status CheckGoBack(const GoBackRequest& request, Replica& replica) const
       PAWL_REQUIRES(replica.mu);
-  // Moves from `partition` only if it returns OK.
-  absl::Status Install(const ReplicaMap::View& view, const InstallSnapshotRequest& request,
-                       std::unique_ptr<Partition>& partition);
+  // Stores the snapshot, on a thread of the log, and replaces the replica's state by it.
+  void Install(std::unique_ptr<Installation> install);
+  void EndInstall(std::unique_ptr<Installation> install,
+                  absl::StatusOr<std::unique_ptr<StoredSnapshot>> stored);
+  // Moves from the partition only if it returns OK.
+  absl::Status ReplaceState(Installation& install, std::unique_ptr<StoredSnapshot> stored);
+  // Answers the last piece once the replica's state is durable.
+  void AnswerInstall(const std::shared_ptr<Replica>& replica, const InstallSnapshotRequest& request,
+                     absl::Status status, CallContext context, RequestHandler::Reply reply);
 
   ReplicaMap& replica_map_;
   WaitingCalls& waiting_;

@@ -194,71 +194,79 @@ absl::Status ReplicaReceiver::CheckNotInstalling(const Replica& replica) {
       absl::StrCat("another state of partition ", replica.index, " is being installed; retry"));
 }
 
-absl::Status ReplicaReceiver::Install(const ReplicaMap::View& view,
-                                      const InstallSnapshotRequest& request,
-                                      std::unique_ptr<Partition>& partition) {
-  for (const auto& table : partition->tables())
-    PAWL_RETURN_IF_ERROR(replica_map_.LearnTable(table->spec()).status());
-  const std::shared_ptr<Replica>& replica = view.replicas[request.partition()];
-  std::unique_ptr<StoredSnapshot> stored;
-  if (log_ != nullptr) {
-    {
-      // Avoids writing a snapshot that cannot be installed.
-      MutexLock lock(replica->mu);
-      PAWL_RETURN_IF_ERROR(CheckNotInstalling(*replica));
-    }
-    // No other thread has the partition yet, so it needs no lock.
-    PAWL_ASSIGN_OR_RETURN(stored,
-                          log_->StoreSnapshot(request.partition(), HoldSnapshot(*partition)));
-  }
-  // Destroyed without the lock.
-  std::unique_ptr<Partition> before;
-  MutexLock lock(replica->mu);
-  if (auto answer = CheckInstall(request, *replica)) return *std::move(answer);
-  PAWL_RETURN_IF_ERROR(CheckNotInstalling(*replica));
-  before = std::exchange(replica->partition, std::move(partition));
-  tail_.Forget(request.partition());
-  if (log_ != nullptr) {
-    log_->Replace(request.partition(), std::move(stored));
-    replica->durable_index = log_->DurableIndex(request.partition());
-  }
-  return absl::OkStatus();
+absl::StatusOr<std::shared_ptr<ReplicaReceiver::PartialSnapshot>> ReplicaReceiver::ReceivePiece(
+    const ReplicaMap::View& view, const InstallSnapshotRequest& request, const ByteView& data) {
+  PAWL_ASSIGN_OR_RETURN(std::shared_ptr<PartialSnapshot> snapshot, Find(request, view.options));
+  absl::Status status = DecodePiece(request, data, *snapshot);
+  if (status.ok()) return snapshot;
+  if (!absl::IsOutOfRange(status)) Discard(snapshot);
+  return status;
 }
 
-absl::Status ReplicaReceiver::ReceivePiece(const ReplicaMap::View& view,
-                                           const InstallSnapshotRequest& request,
-                                           const ByteView& data) {
-  if (request.last()) {
-    // The answer to an earlier copy of this piece may have been lost.
-    Replica& replica = *view.replicas[request.partition()];
+void ReplicaReceiver::Install(std::unique_ptr<Installation> install) {
+  const uint32_t partition = install->request.partition();
+  {
+    MutexLock lock(install->snapshot->mu);
+    install->partition = std::move(install->snapshot->loaded);
+  }
+  if (install->partition == nullptr) {
+    return install->reply(
+        absl::UnavailableError(absl::StrCat("a snapshot of partition ", partition,
+                                            " is being installed; send the piece again")),
+        OutgoingMessage());
+  }
+  for (const auto& table : install->partition->tables()) {
+    if (absl::Status status = replica_map_.LearnTable(table->spec()).status(); !status.ok())
+      return EndInstall(std::move(install), std::move(status));
+  }
+  if (log_ == nullptr) return EndInstall(std::move(install), nullptr);
+  absl::Status status;
+  {
+    // Avoids writing a snapshot that cannot be installed.
+    Replica& replica = *install->replica;
     MutexLock lock(replica.mu);
-    if (auto answer = CheckInstall(request, replica)) return *std::move(answer);
+    status = CheckNotInstalling(replica);
   }
-  PAWL_ASSIGN_OR_RETURN(const std::shared_ptr<PartialSnapshot> snapshot,
-                        Find(request, view.options));
-  absl::Status status = DecodePiece(request, data, *snapshot);
-  if (status.ok() && request.last()) {
-    std::unique_ptr<Partition> partition;
-    {
-      MutexLock lock(snapshot->mu);
-      partition = std::move(snapshot->loaded);
-    }
-    if (partition == nullptr) {
-      return absl::UnavailableError(absl::StrCat("a snapshot of partition ", request.partition(),
-                                                 " is being installed; send the piece again"));
-    }
-    status = Install(view, request, partition);
-    if (absl::IsUnavailable(status)) {
-      // The sender repeats the piece.
-      MutexLock lock(snapshot->mu);
-      snapshot->loaded = std::move(partition);
-      return status;
-    }
-    Discard(snapshot);
-  } else if (!status.ok() && !absl::IsOutOfRange(status)) {
-    Discard(snapshot);
+  if (!status.ok()) return EndInstall(std::move(install), std::move(status));
+  // No other thread has the partition yet, so it needs no lock.
+  HeldSnapshot held = HoldSnapshot(*install->partition);
+  log_->StoreSnapshotAsync(partition, std::move(held),
+                           [this, install = std::move(install)](
+                               absl::StatusOr<std::unique_ptr<StoredSnapshot>> stored) mutable {
+                             EndInstall(std::move(install), std::move(stored));
+                           });
+}
+
+void ReplicaReceiver::EndInstall(std::unique_ptr<Installation> install,
+                                 absl::StatusOr<std::unique_ptr<StoredSnapshot>> stored) {
+  absl::Status status = stored.status();
+  if (status.ok()) status = ReplaceState(*install, *std::move(stored));
+  if (absl::IsUnavailable(status)) {
+    // The sender repeats the piece.
+    MutexLock lock(install->snapshot->mu);
+    install->snapshot->loaded = std::move(install->partition);
+  } else {
+    Discard(install->snapshot);
   }
-  return status;
+  AnswerInstall(install->replica, install->request, std::move(status), std::move(install->context),
+                std::move(install->reply));
+}
+
+absl::Status ReplicaReceiver::ReplaceState(Installation& install,
+                                           std::unique_ptr<StoredSnapshot> stored) {
+  Replica& replica = *install.replica;
+  // Destroyed without the lock.
+  std::unique_ptr<Partition> before;
+  MutexLock lock(replica.mu);
+  if (auto answer = CheckInstall(install.request, replica)) return *std::move(answer);
+  PAWL_RETURN_IF_ERROR(CheckNotInstalling(replica));
+  before = std::exchange(replica.partition, std::move(install.partition));
+  tail_.Forget(replica.index);
+  if (log_ != nullptr) {
+    log_->Replace(replica.index, std::move(stored));
+    replica.durable_index = log_->DurableIndex(replica.index);
+  }
+  return absl::OkStatus();
 }
 
 // ForDurable also answers OK for a replica that has no data any more.
@@ -281,11 +289,32 @@ void ReplicaReceiver::InstallSnapshot(IncomingMessage message, CallContext conte
   const auto view = replica_map_.view();
   if (status.ok()) status = CheckJob(*view, request.header());
   if (status.ok()) status = CheckSender(*view, request.header(), request.partition());
-  if (status.ok()) status = ReceivePiece(*view, request, data);
   if (!status.ok()) return reply(std::move(status), OutgoingMessage());
+  const std::shared_ptr<Replica>& replica = view->replicas[request.partition()];
+  if (request.last()) {
+    // The answer to an earlier copy of this piece may have been lost.
+    std::optional<absl::Status> answer;
+    {
+      MutexLock lock(replica->mu);
+      answer = CheckInstall(request, *replica);
+    }
+    if (answer.has_value()) {
+      return AnswerInstall(replica, request, *std::move(answer), std::move(context),
+                           std::move(reply));
+    }
+  }
+  auto snapshot = ReceivePiece(*view, request, data);
+  if (!snapshot.ok()) return reply(snapshot.status(), OutgoingMessage());
   if (!request.last()) return reply(absl::OkStatus(), EncodeSmall(InstallSnapshotResponse()));
-  const ChangeMark mark = {view->replicas[request.partition()], request.log_index(),
-                           request.primary_since()};
+  Install(std::make_unique<Installation>(Installation{
+      replica, std::move(request), *std::move(snapshot), std::move(context), std::move(reply)}));
+}
+
+void ReplicaReceiver::AnswerInstall(const std::shared_ptr<Replica>& replica,
+                                    const InstallSnapshotRequest& request, absl::Status status,
+                                    CallContext context, RequestHandler::Reply reply) {
+  if (!status.ok()) return reply(std::move(status), OutgoingMessage());
+  const ChangeMark mark = {replica, request.log_index(), request.primary_since()};
   waiting_.ForDurable({mark}, std::move(context),
                       [mark, reply = std::move(reply)](absl::Status status) mutable {
                         if (status.ok()) status = CheckDurable(mark);

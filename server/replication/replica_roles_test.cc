@@ -142,6 +142,29 @@ TEST_F(ReplicaRolesTest, SnapshotOfUndurableStateIsNotConfirmed) {
   EXPECT_TRUE((*installed)->ok()) << **installed;
 }
 
+// The threads that bring the calls are few: a slow disk must not hold them.
+TEST_F(ReplicaRolesTest, ChangesAreAcceptedWhileASnapshotIsStored) {
+  log_ = std::make_unique<FakeDurableLog>();
+  log_->holds_stores = true;
+  Begin();
+  plane_->AdoptRouting(Routing(1, {{.primary = 1, .backups = {0}}}));
+  const auto installed =
+      Send(Method::kInstallSnapshot, WholeSnapshot(1, 1, *PartitionAfter(/*changes=*/1)));
+  EXPECT_FALSE(installed->has_value());
+  ASSERT_EQ(log_->stores.size(), 1u);
+  ReplicateRequest change = BestKept(1, 1, 1, 1);
+  change.mutable_entries(0)->set_partition(1);
+  const auto accepted = Send(Method::kReplicate, change);
+  plane_->OnDurable(1);
+  ASSERT_TRUE(accepted->has_value());
+  EXPECT_TRUE((*accepted)->ok()) << **accepted;
+  log_->stores.front()(nullptr);
+  plane_->OnDurable(0);
+  ASSERT_TRUE(installed->has_value());
+  EXPECT_TRUE((*installed)->ok()) << **installed;
+  EXPECT_EQ(log_->replaced(), std::vector<uint32_t>{0});
+}
+
 // After another error the primary would send the whole snapshot again.
 TEST_F(ReplicaRolesTest, LastPieceIsRetriedWhenTooManyCallsWait) {
   options_.max_waiting_calls = 1;

@@ -280,7 +280,11 @@ void ServerLog::Stop() {
     stopping_ = true;
     background_work_.NotifyAll();
     read_work_.NotifyAll();
+    progress_.NotifyAll();
   }
+  // What waits for these threads ends with UNAVAILABLE.
+  stores_.Stop();
+  read_backs_.Stop();
   if (background_.joinable()) background_.join();
   if (reader_.joinable()) reader_.join();
   std::unique_ptr<WriteAheadLog> log;
@@ -361,7 +365,7 @@ absl::StatusOr<std::unique_ptr<StoredSnapshot>> ServerLog::StoreSnapshot(uint32_
   LogPosition start_position;
   {
     MutexLock lock(mu_);
-    if (log_ == nullptr) return absl::UnavailableError("the log is not open");
+    if (log_ == nullptr || stopping_) return absl::UnavailableError("the log is not open");
     start_position = log_->DurablePosition();
   }
   PAWL_ASSIGN_OR_RETURN(stored->writer,
@@ -370,6 +374,12 @@ absl::StatusOr<std::unique_ptr<StoredSnapshot>> ServerLog::StoreSnapshot(uint32_
   PAWL_RETURN_IF_ERROR(stored->writer->Store());
   stored->reset.mark = stored->writer->mark();
   return stored;
+}
+
+void ServerLog::StoreSnapshotAsync(uint32_t partition, HeldSnapshot snapshot, StoreDone done) {
+  stores_.Add([this, partition, snapshot = std::move(snapshot), done = std::move(done)]() mutable {
+    done(StoreSnapshot(partition, std::move(snapshot)));
+  });
 }
 
 void ServerLog::NoteReset(uint32_t partition, uint64_t index) {

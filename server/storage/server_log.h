@@ -30,6 +30,7 @@
 #include "server/storage/wal/log_compactor.h"
 #include "server/storage/wal/log_history.h"
 #include "server/storage/wal/write_ahead_log.h"
+#include "server/threads/work_thread.h"
 
 namespace pawl {
 
@@ -105,8 +106,10 @@ class ServerLog final : public DurableLog {
   void WriteQueued() override;
   absl::StatusOr<std::unique_ptr<StoredSnapshot>> StoreSnapshot(uint32_t partition,
                                                                 HeldSnapshot snapshot) override;
+  void StoreSnapshotAsync(uint32_t partition, HeldSnapshot snapshot, StoreDone done) override;
   void Replace(uint32_t partition, std::unique_ptr<StoredSnapshot> snapshot) override;
   absl::StatusOr<std::unique_ptr<Partition>> ReadBack(uint32_t partition, uint64_t index) override;
+  void ReadBackAsync(uint32_t partition, uint64_t index, ReadBackDone done) override;
   absl::Status Truncate(uint32_t partition, uint64_t index) override;
   void ReadEntries(uint32_t partition, uint64_t first, uint64_t last, size_t max_bytes,
                    EntriesRead done) override;
@@ -196,7 +199,7 @@ class ServerLog final : public DurableLog {
   PartitionOptions partition_options_;
 
   mutable Mutex mu_;
-  // Durability or compaction has advanced, or the log is closing.
+  // Durability or compaction has advanced, or the log is stopping.
   mutable CondVar progress_;
   CondVar background_work_;
   bool stopping_ PAWL_GUARDED_BY(mu_) = false;
@@ -217,6 +220,11 @@ class ServerLog final : public DurableLog {
   absl::btree_map<std::string, std::optional<SnapshotStore::Snapshot>> damaged_
       PAWL_GUARDED_BY(mu_);
   ScrubFigures scrub_figures_ PAWL_GUARDED_BY(mu_);
+
+  // Store snapshots and read back. Two threads, because pushes may wait until a replica is read
+  // back. Declared last: they use the other members.
+  WorkThread stores_;
+  WorkThread read_backs_;
 };
 
 }  // namespace pawl

@@ -30,11 +30,11 @@ absl::StatusOr<std::unique_ptr<Partition>> ServerLog::ReadBack(uint32_t partitio
       return state.resets_queued > 0 || state.durable < std::min(index, state.last) ||
              compacting_ == partition;
     };
-    while (log_ != nullptr && is_busy() && progress_.WaitUntil(mu_, deadline)) {
+    while (log_ != nullptr && !stopping_ && is_busy() && progress_.WaitUntil(mu_, deadline)) {
     }
     PartitionState& state = states_[partition];
     absl::Status status;
-    if (log_ == nullptr || is_busy()) {
+    if (log_ == nullptr || stopping_ || is_busy()) {
       status = absl::UnavailableError(absl::StrCat("the log of partition ", partition, " is busy"));
     } else if (state.last < index || log_->Released(partition) > index) {
       status = absl::NotFoundError(
@@ -56,6 +56,12 @@ absl::StatusOr<std::unique_ptr<Partition>> ServerLog::ReadBack(uint32_t partitio
     state.retained_until.reset();
   }
   return read;
+}
+
+void ServerLog::ReadBackAsync(uint32_t partition, uint64_t index, ReadBackDone done) {
+  read_backs_.Add([this, partition, index, done = std::move(done)]() mutable {
+    done(ReadBack(partition, index));
+  });
 }
 
 absl::Status ServerLog::Truncate(uint32_t partition, uint64_t index) {

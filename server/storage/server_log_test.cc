@@ -325,6 +325,55 @@ TEST_F(ServerLogTest, NothingIsDurableAfterAResetOfAStoppedLog) {
   ExpectAt(2, 20);
 }
 
+// A caller is one of gRPC's few threads.
+TEST_F(ServerLogTest, CallersWaitForNoDisk) {
+  Restart();
+  server_->Change(1, 20);
+  ASSERT_TRUE(server_->WaitDurable(1));
+  ServerLog& log = server_->log();
+  const auto earlier = log.ReadBack(1, 10);
+  ASSERT_TRUE(earlier.ok()) << earlier.status();
+  env_.HoldSyncs();
+  std::promise<absl::Status> stored_promise;
+  std::future<absl::Status> stored = stored_promise.get_future();
+  auto stores = std::async(std::launch::async, [&] {
+    log.StoreSnapshotAsync(1, HoldSnapshot(**earlier),
+                           [&](auto snapshot) { stored_promise.set_value(snapshot.status()); });
+  });
+  EXPECT_EQ(stores.wait_for(kTestPatience), std::future_status::ready);
+  // Pushes may wait for a replica that goes back.
+  std::promise<absl::Status> read_promise;
+  std::future<absl::Status> read = read_promise.get_future();
+  log.ReadBackAsync(1, 15, [&](auto partition) { read_promise.set_value(partition.status()); });
+  EXPECT_EQ(read.wait_for(kTestPatience), std::future_status::ready);
+  EXPECT_EQ(stored.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+  env_.ReleaseSyncs();
+  EXPECT_TRUE(read.get().ok());
+  EXPECT_TRUE(stored.get().ok());
+}
+
+TEST_F(ServerLogTest, CallsOfAStoppedLogAreAnswered) {
+  Restart();
+  server_->Change(1, 20);
+  ASSERT_TRUE(server_->WaitDurable(1));
+  ServerLog& log = server_->log();
+  const auto earlier = log.ReadBack(1, 10);
+  ASSERT_TRUE(earlier.ok()) << earlier.status();
+  int answers = 0;
+  const auto call = [&] {
+    log.StoreSnapshotAsync(1, HoldSnapshot(**earlier), [&](auto) { ++answers; });
+  };
+  call();
+  log.Stop();
+  EXPECT_EQ(answers, 1);
+  call();
+  log.ReadBackAsync(1, 15, [&](auto read) {
+    EXPECT_TRUE(absl::IsUnavailable(read.status())) << read.status();
+    ++answers;
+  });
+  EXPECT_EQ(answers, 3);
+}
+
 TEST_F(ServerLogTest, NothingIsDurableWhileAResetIsQueued) {
   Restart();
   server_->Change(1, 20);

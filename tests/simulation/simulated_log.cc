@@ -145,6 +145,14 @@ absl::StatusOr<std::unique_ptr<StoredSnapshot>> SimulatedLog::StoreSnapshot(uint
   return stored;
 }
 
+void SimulatedLog::StoreSnapshotAsync(uint32_t partition, HeldSnapshot snapshot, StoreDone done) {
+  loop_.Schedule(
+      random_.Between(std::chrono::microseconds(50), std::chrono::milliseconds(50)), incarnation_,
+      "store", [this, partition, snapshot = std::move(snapshot), done = std::move(done)]() mutable {
+        done(StoreSnapshot(partition, std::move(snapshot)));
+      });
+}
+
 void SimulatedLog::Replace(uint32_t partition, std::unique_ptr<StoredSnapshot> snapshot) {
   auto& stored = static_cast<Stored&>(*snapshot);
   EnqueueReset({Kind::kReplacement, partition, stored.index, std::move(stored.bytes)});

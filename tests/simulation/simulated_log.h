@@ -69,6 +69,7 @@ class SimulatedLog final : public DurableLog {
   absl::Status AwaitDurable(uint32_t partition, uint64_t index) const override;
   absl::StatusOr<std::unique_ptr<StoredSnapshot>> StoreSnapshot(uint32_t partition,
                                                                 HeldSnapshot snapshot) override;
+  void StoreSnapshotAsync(uint32_t partition, HeldSnapshot snapshot, StoreDone done) override;
   void Replace(uint32_t partition, std::unique_ptr<StoredSnapshot> snapshot) override;
   absl::StatusOr<std::unique_ptr<Partition>> ReadBack(uint32_t partition, uint64_t index) override;
   // Reads after a delay, sometimes longer than a caller waits.

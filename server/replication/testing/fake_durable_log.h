@@ -68,6 +68,11 @@ class FakeDurableLog final : public DurableLog {
     if (on_store != nullptr) on_store(std::move(snapshot));
     return nullptr;
   }
+  void StoreSnapshotAsync(uint32_t partition, HeldSnapshot snapshot, StoreDone done) override {
+    if (!holds_stores)
+      return DurableLog::StoreSnapshotAsync(partition, std::move(snapshot), std::move(done));
+    stores.push_back(std::move(done));
+  }
   void Replace(uint32_t partition, std::unique_ptr<StoredSnapshot>) override {
     MutexLock lock(mu_);
     replaced_.push_back(partition);
@@ -100,6 +105,9 @@ class FakeDurableLog final : public DurableLog {
 
   std::function<void()> on_append;
   std::function<void(HeldSnapshot)> on_store;
+  // Snapshots are stored when the test answers the calls in `stores`.
+  bool holds_stores = false;
+  std::deque<StoreDone> stores;
   std::function<absl::StatusOr<std::unique_ptr<Partition>>(uint64_t index)> on_read_back;
   std::function<void(uint32_t)> on_drop;
   // The answer of CheckRoom, and the bytes it was last asked for.
