@@ -9,6 +9,7 @@
 #include "client_lib/base/testing/table_specs.h"
 #include "client_lib/rpc/transport.h"
 #include "gtest/gtest.h"
+#include "server/replication/backpressure.h"
 #include "server/replication/testing/replica_fixture.h"
 #include "spdlog/sinks/ringbuffer_sink.h"
 #include "spdlog/spdlog.h"
@@ -356,6 +357,65 @@ TEST_F(LargeSnapshotTest, OneFailedPieceIsNotSilence) {
   ASSERT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
   transport_.EndCalls(absl::UnavailableError("no answer"));
   EXPECT_EQ(Silent(), std::vector<std::string>{"server-1"});
+}
+
+// The first pieces of each snapshot are accepted: a full disk shows with the last one.
+TEST_F(LargeSnapshotTest, ServerThatRefusesSnapshotsIsReported) {
+  const auto refuses = [&](const absl::Status& status) {
+    ASSERT_NO_FATAL_FAILURE(FirstPieceArrives());
+    transport_.RunActions();
+    ASSERT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
+    transport_.EndCalls(status);
+    clock_.Advance(kSnapshotRetryInterval);
+  };
+  const auto next = [&] {
+    clock_.Advance(kMaxSnapshotRetryInterval);
+    Heartbeat();
+    transport_.RunActions();
+    ASSERT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
+  };
+  const absl::Status full = absl::ResourceExhaustedError("the disk is full");
+  for (uint32_t i = 1; i < kMaxRefusedInstalls; ++i) {
+    ASSERT_NO_FATAL_FAILURE(refuses(full));
+    EXPECT_EQ(Silent(), std::vector<std::string>());
+    ASSERT_NO_FATAL_FAILURE(next());
+  }
+  // It waits for snapshots of others.
+  for (uint32_t i = 0; i < kMaxRefusedInstalls; ++i) {
+    ASSERT_NO_FATAL_FAILURE(refuses(WithPushback(absl::ResourceExhaustedError("later"))));
+    EXPECT_EQ(Silent(), std::vector<std::string>());
+    ASSERT_NO_FATAL_FAILURE(next());
+  }
+  ASSERT_NO_FATAL_FAILURE(refuses(full));
+  EXPECT_EQ(Silent(), std::vector<std::string>{"server-1"});
+  clock_.Advance(kFailedInstallEvidenceTime);
+  EXPECT_EQ(Silent(), std::vector<std::string>()) << "it may have room again";
+}
+
+TEST_F(FollowersTest, PartitionOverTheLimitIsNotSent) {
+  options_.replication.max_snapshot_bytes = 1000;
+  Begin();
+  plane_->AdoptRouting(Routing(1, {{.primary = 0}}));
+  plane_->CreateTable(plane_->epoch(), WithSgd(DenseTableSpec("large", {1 << 20}, kTable)),
+                      [](absl::Status status) { EXPECT_TRUE(status.ok()) << status; });
+  PushRequest push = EmptyPush(0, 1);
+  PushSegment& segment = *push.mutable_segments(0);
+  for (uint64_t block = 0; segment.keys().empty(); ++block) {
+    if (PartitionOf(kTable, block, kPartitions) == 0)
+      segment.mutable_keys()->append(reinterpret_cast<const char*>(&block), sizeof(block));
+  }
+  segment.mutable_values()->append(kBlockElements * sizeof(float), '\0');
+  ASSERT_TRUE(Send(Method::kPush, push)->value().ok());
+  plane_->AdoptRouting(
+      Routing(2, {{.primary = 0, .learners = {1}, .learners_since = 2}, {.primary = 0}}));
+  AnswerEmptyPositions();
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 0u);
+    clock_.Advance(kMaxSnapshotRetryInterval);
+    Heartbeat();
+    transport_.RunActions();
+  }
+  EXPECT_EQ(Silent(), std::vector<std::string>()) << "no fault of the follower";
 }
 
 // The snapshot is loaded and written before the last piece is answered.

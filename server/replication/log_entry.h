@@ -19,6 +19,10 @@
 
 namespace pawl {
 
+// The snapshot of a partition with 8 GiB of parameters, including the keys of narrow rows; larger
+// partitions cannot be moved.
+inline constexpr size_t kMaxSnapshotBytes = size_t{16} << 30;
+
 // The limit of a ReplicateRequest; further entries go into the next one.
 inline constexpr size_t kMaxEntriesInRequest = 16384;
 inline constexpr size_t kMaxPositionsAsked = 65536;

@@ -27,9 +27,6 @@
 
 namespace pawl {
 
-// The snapshot of a partition with 8 GiB of parameters, including the keys of narrow rows; larger
-// partitions cannot be moved.
-inline constexpr size_t kMaxSnapshotBytes = size_t{16} << 30;
 // Snapshots that arrive at one time; a primary sends only a few.
 inline constexpr size_t kMaxPartialSnapshots = 64;
 // The bytes of all of them; one snapshot is always accepted. They become partitions as they arrive.

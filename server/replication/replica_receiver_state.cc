@@ -8,6 +8,7 @@
 #include "client_lib/base/crc32c.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/rpc/codec.h"
+#include "server/replication/backpressure.h"
 #include "server/replication/log_entry.h"
 #include "server/replication/replica_receiver.h"
 #include "server/shard/snapshot/partition_snapshot.h"
@@ -122,8 +123,8 @@ absl::Status ReplicaReceiver::CountBytes(PartialSnapshot& snapshot, size_t size)
         absl::StrCat("the snapshot has more than ", kMaxSnapshotBytes, " bytes"));
   }
   if (bytes_arriving_ > snapshot.counted_bytes && bytes_arriving_ + size > max_bytes_arriving_) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "snapshots with more than ", max_bytes_arriving_, " bytes are arriving; retry later"));
+    return WithPushback(absl::ResourceExhaustedError(absl::StrCat(
+        "snapshots with more than ", max_bytes_arriving_, " bytes are arriving; retry later")));
   }
   snapshot.counted_bytes += size;
   bytes_arriving_ += size;

@@ -9,6 +9,7 @@
 #include "client_lib/base/partitioner.h"
 #include "client_lib/base/testing/eventually.h"
 #include "client_lib/base/testing/table_specs.h"
+#include "client_lib/rpc/retry.h"
 #include "gtest/gtest.h"
 #include "server/replication/change.h"
 #include "server/replication/testing/replica_fixture.h"
@@ -223,7 +224,9 @@ TEST_F(ReplicaRolesTest, ArrivingSnapshotsShareABudget) {
   ASSERT_TRUE((*Send(Method::kInstallSnapshot, first))->ok());
   InstallSnapshotRequest other = first;
   other.set_partition(1);
-  EXPECT_TRUE(absl::IsResourceExhausted(**Send(Method::kInstallSnapshot, other)));
+  const absl::Status refusal = **Send(Method::kInstallSnapshot, other);
+  EXPECT_TRUE(absl::IsResourceExhausted(refusal) && IsTransientError(refusal))
+      << refusal << ": its primary must not take it for a full disk";
   // A single snapshot may be of any size.
   InstallSnapshotRequest second = first;
   second.set_offset(10);

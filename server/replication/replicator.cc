@@ -198,7 +198,9 @@ std::vector<SilentServer> Replicator::SilentServers(MonotonicDuration duration) 
     const bool fails = peer.installs_fail_since.has_value() &&
                        now - *peer.installs_fail_since >= duration &&
                        now - peer.install_failed_at < kFailedInstallEvidenceTime;
-    if (!is_silent && !is_slow && !fails) continue;
+    const bool refuses = peer.refused_installs >= kMaxRefusedInstalls &&
+                         now - peer.install_refused_at < kFailedInstallEvidenceTime;
+    if (!is_silent && !is_slow && !fails && !refuses) continue;
     SilentServer& entry = silent.emplace_back();
     entry.set_node(server.first);
     entry.set_incarnation(server.second);

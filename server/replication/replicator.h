@@ -21,6 +21,7 @@
 #include "server/replication/backpressure.h"
 #include "server/replication/durable_log.h"
 #include "server/replication/entry_tail.h"
+#include "server/replication/log_entry.h"
 #include "server/replication/replica.h"
 #include "server/replication/replication_stream.h"
 
@@ -60,7 +61,9 @@ inline constexpr std::chrono::milliseconds kGoBackRetryInterval{200};
 inline constexpr std::chrono::milliseconds kMaxSnapshotRetryInterval{5000};
 // At most one refusal of a server is logged in this time.
 inline constexpr std::chrono::seconds kStreamRefusalLogInterval{1};
-// How long an undelivered snapshot is evidence that the server is silent.
+// A server that refuses this many snapshots in a row, as with a full disk, counts as silent.
+inline constexpr uint32_t kMaxRefusedInstalls = 3;
+// How long an undelivered or refused snapshot is evidence that the server is silent.
 inline constexpr std::chrono::seconds kFailedInstallEvidenceTime{1};
 // How often a primary asks its backups for promises while the scheduler is silent.
 inline constexpr std::chrono::milliseconds kPromiseInterval{100};
@@ -73,6 +76,8 @@ struct ReplicatorOptions {
   std::function<double()> processor_pressure;
   // The size of one piece of a snapshot.
   size_t snapshot_piece_bytes = kSnapshotPieceBytes;
+  // Larger snapshots are not sent.
+  uint64_t max_snapshot_bytes = kMaxSnapshotBytes;
   LearnerLimits learners;
 };
 
@@ -140,8 +145,8 @@ class Replicator final : public ReplicationStream::Owner {
   // a promise.
   MonotonicTime PromisedUntil(const std::string& node, uint64_t incarnation) const;
 
-  // Servers that have accepted nothing for that long although something is queued, or accept it too
-  // slowly.
+  // Servers that have accepted nothing for that long although something is queued, accept it too
+  // slowly, or refuse all snapshots.
   std::vector<SilentServer> SilentServers(MonotonicDuration duration) const;
 
   // Removes the rate limit of snapshots, when this server must end soon.
@@ -175,6 +180,9 @@ class Replicator final : public ReplicationStream::Owner {
     // transfer is not silence.)
     std::optional<MonotonicTime> installs_fail_since;
     MonotonicTime install_failed_at = MonotonicTime::min();
+    // Snapshots in a row that the server refused, and when it refused the last one.
+    uint32_t refused_installs = 0;
+    MonotonicTime install_refused_at = MonotonicTime::min();
     MonotonicTime next_refusal_logged = MonotonicTime::min();
     // One of its replicas executes a GoBack; the server reads back one at a time.
     bool goes_back = false;

@@ -23,6 +23,13 @@ constexpr std::chrono::milliseconds kPushesWaitedLately{500};
 // No transfer is expected to take longer.
 constexpr double kLongestTransferS = 86400;
 
+// Whether the follower refused the snapshot itself, for example because its disk is full. The other
+// errors pass, or mean that it needs another snapshot or none.
+bool IsRefusal(const absl::Status& status) {
+  return !status.ok() && !IsTransientError(status) && !absl::IsAborted(status) &&
+         !absl::IsOutOfRange(status) && !absl::IsFailedPrecondition(status);
+}
+
 }  // namespace
 
 // One snapshot in transfer to one follower.
@@ -140,11 +147,20 @@ bool Replicator::StartInstall(const std::shared_ptr<Replica>& replica) {
         more = true;
         break;
       }
+      HeldSnapshot snapshot = HoldSnapshot(*replica->partition);
+      if (snapshot.approximate_bytes() > options_.max_snapshot_bytes) {
+        spdlog::error(
+            "partition {} cannot be copied to {}: its snapshot has {} bytes, and the limit is {}",
+            replica->index, follower.node, snapshot.approximate_bytes(),
+            options_.max_snapshot_bytes);
+        replica->RestartSnapshot(follower);
+        continue;
+      }
       follower.attempt = ++attempts_;
       install->attempt = {replica, {follower.node, follower.incarnation}, follower.attempt};
       install->address = follower.stream->address();
       install->primary_since = replica->primary_since;
-      install->snapshot = HoldSnapshot(*replica->partition);
+      install->snapshot = std::move(snapshot);
       install->log_term = replica->partition->terms().TermOf(replica->partition->log_index());
       install->started_at = now;
       follower.state = Follower::State::kInstalling;
@@ -303,6 +319,13 @@ void Replicator::EndInstall(const std::shared_ptr<Install>& install, const absl:
     if (!install->is_last) sends_snapshot_ = false;
     --transfers_;
     if (closed_) return;
+    if (const auto peer = peers_.find(install->attempt.server); peer != peers_.end()) {
+      if (status.ok()) peer->second.refused_installs = 0;
+      if (IsRefusal(status)) {
+        ++peer->second.refused_installs;
+        peer->second.install_refused_at = clock_.Now();
+      }
+    }
   }
   bool again = false;
   {

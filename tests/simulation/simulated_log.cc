@@ -134,7 +134,8 @@ void SimulatedLog::Append(uint32_t partition, uint64_t index, uint64_t term, Byt
 
 absl::StatusOr<std::unique_ptr<StoredSnapshot>> SimulatedLog::StoreSnapshot(uint32_t,
                                                                             HeldSnapshot snapshot) {
-  if (disk_.full || disk_.hangs) return absl::UnavailableError("the disk cannot be written");
+  if (disk_.full) return absl::ResourceExhaustedError("the disk is full");
+  if (disk_.hangs) return absl::UnavailableError("the disk does not answer");
   // A slow disk.
   if (random_.Chance(0.05)) return absl::UnavailableError("another snapshot is being written");
   // A crash discards the snapshot. The disk gets it with the record that activates it.
