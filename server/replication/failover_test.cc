@@ -1,5 +1,6 @@
 // After a failover: what the new primary learns about the backups, and what they get.
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -94,6 +95,32 @@ TEST_F(FailoverTest, BackupThatIsReadingBackIsAskedAgain) {
   }
   AnswerPosition(/*log_index=*/2, /*follows_since=*/2, {{1, 1}}, /*can_go_back=*/true);
   EXPECT_EQ(EntriesSent(), std::vector<uint64_t>{3});
+}
+
+// Pushes to the partition wait for it. If its disk hangs, it accepts no snapshot either, and is
+// reported as silent.
+TEST_F(FailoverTest, BackupThatReadsBackForTooLongGetsASnapshot) {
+  BecomePrimaryAfter(3);
+  const auto answers_for = [&](MonotonicDuration time, std::function<void()> answer) {
+    for (const MonotonicTime end = clock_.Now() + time; clock_.Now() < end;) {
+      answer();
+      ASSERT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 0u);
+      clock_.Advance(std::chrono::seconds(1));
+      transport_.RunActions();
+      ASSERT_EQ(transport_.CallsOf(Method::kReplicate), 1u);
+    }
+  };
+  const auto reads_back = [&] { AnswerPosition(/*log_index=*/4, /*follows_since=*/0); };
+  // Another replica of the server is read back.
+  const auto server_is_busy = [&] {
+    AnswerPosition(/*log_index=*/4, /*follows_since=*/2, {{1, 1}}, /*can_go_back=*/true);
+    ASSERT_EQ(transport_.CallsOf(Method::kGoBack), 1u);
+    transport_.EndCalls(absl::UnavailableError("busy"));
+  };
+  ASSERT_NO_FATAL_FAILURE(answers_for(kGoBackTimeout / 2, server_is_busy));
+  ASSERT_NO_FATAL_FAILURE(answers_for(kGoBackTimeout / 2, reads_back));
+  reads_back();
+  EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
 }
 
 // Each one costs the memory of a second replica and a pass over the log.

@@ -81,6 +81,8 @@ struct Follower {
   // Its position when it was asked.
   uint64_t found_index = 0;
   uint32_t failed_go_backs = 0;
+  // kAsked: since when it answers that it, or another replica of its server, is going back.
+  std::optional<MonotonicTime> busy_since;
   // kAsked, kGoingBack, kCatchingUp: the primary's last change when the follower was asked, or the
   // last change of its snapshot.
   uint64_t asked_at = 0;

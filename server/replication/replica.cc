@@ -146,6 +146,7 @@ void Replica::RequireSnapshot(Follower& follower) {
   follower.held_bytes = 0;
   follower.unread_bytes = 0;
   follower.reads_since.reset();
+  follower.busy_since.reset();
   follower.attempt = 0;
   follower.install_end = MonotonicTime::max();
   follower.install_fails = false;

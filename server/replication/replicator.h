@@ -51,6 +51,9 @@ inline constexpr size_t kCatchUpChunkBytes = kMaxStreamRequestBytes;
 // snapshot from memory. The second value applies while the disk is known to fail.
 inline constexpr std::chrono::seconds kLogReadTimeout{30};
 inline constexpr std::chrono::seconds kFailingLogReadTimeout{2};
+// A follower that has been busy going back for this long, after the deadline of the request, gets a
+// snapshot: pushes may wait for it. If its disk hangs, it accepts none, and is reported as silent.
+inline constexpr std::chrono::seconds kGoBackTimeout{30};
 // After this many failed GoBack requests a follower gets a snapshot.
 inline constexpr uint32_t kMaxGoBacks = 3;
 // The pause before GoBack is repeated to a follower that was not reached or is busy with another
@@ -245,9 +248,10 @@ class Replicator final : public ReplicationStream::Owner {
   // attempt's.
   static Follower* Find(Replica& replica, const Attempt& attempt, Follower::State state)
       PAWL_REQUIRES(replica.mu);
-  // Sets kAsked; AskLater, called without locks, then asks for the position.
-  Attempt PrepareAskLater(const std::shared_ptr<Replica>& replica, Follower& follower)
-      PAWL_REQUIRES(replica->mu);
+  // Sets kAsked; AskLater, called without locks, then asks for the position. Nullopt: the follower
+  // was busy for kGoBackTimeout and needs a snapshot.
+  std::optional<Attempt> PrepareAskLater(const std::shared_ptr<Replica>& replica,
+                                         Follower& follower) PAWL_REQUIRES(replica->mu);
   void AskLater(Attempt attempt);
   void RequireSnapshot(Replica& replica, Follower& follower) PAWL_REQUIRES(replica.mu);
   void QueueSnapshot(uint32_t partition) PAWL_EXCLUDES(mu_);

@@ -13,7 +13,8 @@ namespace pawl {
 void Replicator::ChooseCatchUp(const std::shared_ptr<Replica>& replica, Follower& follower,
                                const ReplicaPosition& position, AfterAnswer& after) {
   if (position.follows_since() == 0 && position.log_index() > 0) {
-    after.ask_later.push_back(PrepareAskLater(replica, follower));
+    if (auto attempt = PrepareAskLater(replica, follower))
+      after.ask_later.push_back(*std::move(attempt));
     return;
   }
   TermHistory terms;
@@ -53,11 +54,19 @@ void Replicator::ChooseCatchUp(const std::shared_ptr<Replica>& replica, Follower
                             std::move(request)});
 }
 
-Replicator::Attempt Replicator::PrepareAskLater(const std::shared_ptr<Replica>& replica,
-                                                Follower& follower) {
+std::optional<Replicator::Attempt> Replicator::PrepareAskLater(
+    const std::shared_ptr<Replica>& replica, Follower& follower) {
+  const MonotonicTime now = clock_.Now();
+  if (!follower.busy_since.has_value()) follower.busy_since = now;
+  if (now - *follower.busy_since >= kGoBackTimeout) {
+    spdlog::warn("{} has not gone back in partition {} for {} s: it gets a snapshot", follower.node,
+                 replica->index, kGoBackTimeout.count());
+    RequireSnapshot(*replica, follower);
+    return std::nullopt;
+  }
   follower.state = Follower::State::kAsked;
   follower.attempt = ++attempts_;
-  return {replica, {follower.node, follower.incarnation}, follower.attempt};
+  return Attempt{replica, {follower.node, follower.incarnation}, follower.attempt};
 }
 
 void Replicator::AskLater(Attempt attempt) {
@@ -79,6 +88,7 @@ void Replicator::BeginCatchUp(const std::shared_ptr<Replica>& replica, Follower&
   follower.acked = index;
   follower.next = index + 1;
   follower.reads_since.reset();
+  follower.busy_since.reset();
   CatchUp(replica, follower);
 }
 
@@ -223,6 +233,8 @@ void Replicator::OnGoBackDone(const Attempt& attempt, uint64_t index, const absl
       } else if (absl::IsUnavailable(status)) {
         ask_later = PrepareAskLater(replica, *follower);
       } else {
+        // After its deadline it may still be going back.
+        follower->busy_since.reset();
         ++follower->failed_go_backs;
         follower->state = Follower::State::kAsked;
         follower->stream->AskPosition(replica->index);
