@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/container/btree_map.h"
+#include "absl/container/btree_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client_lib/base/clock.h"
@@ -83,6 +84,8 @@ class ReplicaReceiver {
     MonotonicTime last_piece;
     size_t counted_bytes = 0;
     bool discarded = false;
+    // Its bytes count until that is done, even if it is discarded meanwhile.
+    bool is_stored = false;
 
     // Held while a piece is decoded, which takes time; acquired before the receiver's mu_.
     Mutex mu;
@@ -172,6 +175,9 @@ class ReplicaReceiver {
                     CallContext context, RequestHandler::Reply reply);
   absl::Status CheckGoBack(const GoBackRequest& request, Replica& replica) const
       PAWL_REQUIRES(replica.mu);
+  // UNAVAILABLE: a snapshot of the partition is being stored.
+  absl::Status BeginStore(PartialSnapshot& snapshot);
+  void EndStore(PartialSnapshot& snapshot);
   // Stores the snapshot, on a thread of the log, and replaces the replica's state by it.
   void Install(std::unique_ptr<Installation> install);
   void EndInstall(std::unique_ptr<Installation> install,
@@ -193,6 +199,8 @@ class ReplicaReceiver {
   Mutex mu_;
   MonotonicDuration promise_ PAWL_GUARDED_BY(mu_) = MonotonicDuration::zero();
   PartialSnapshots partial_snapshots_ PAWL_GUARDED_BY(mu_);
+  // The partitions of which a snapshot is being stored.
+  absl::btree_set<uint32_t> storing_ PAWL_GUARDED_BY(mu_);
   // Includes the snapshots that are being installed.
   size_t bytes_arriving_ PAWL_GUARDED_BY(mu_) = 0;
   // One partition at a time is read back: it takes the memory of a second replica and reads the

@@ -49,7 +49,7 @@ ReplicaReceiver::PartialSnapshots::iterator ReplicaReceiver::Discard(
     PartialSnapshots::iterator snapshot) {
   PartialSnapshot& partial = *snapshot->second;
   partial.discarded = true;
-  bytes_arriving_ -= std::exchange(partial.counted_bytes, 0);
+  if (!partial.is_stored) bytes_arriving_ -= std::exchange(partial.counted_bytes, 0);
   return partial_snapshots_.erase(snapshot);
 }
 
@@ -204,6 +204,23 @@ absl::StatusOr<std::shared_ptr<ReplicaReceiver::PartialSnapshot>> ReplicaReceive
   return status;
 }
 
+absl::Status ReplicaReceiver::BeginStore(PartialSnapshot& snapshot) {
+  MutexLock lock(mu_);
+  if (!storing_.insert(snapshot.partition).second) {
+    return absl::UnavailableError(absl::StrCat("another snapshot of partition ", snapshot.partition,
+                                               " is being stored; retry"));
+  }
+  snapshot.is_stored = true;
+  return absl::OkStatus();
+}
+
+void ReplicaReceiver::EndStore(PartialSnapshot& snapshot) {
+  MutexLock lock(mu_);
+  storing_.erase(snapshot.partition);
+  snapshot.is_stored = false;
+  if (snapshot.discarded) bytes_arriving_ -= std::exchange(snapshot.counted_bytes, 0);
+}
+
 void ReplicaReceiver::Install(std::unique_ptr<Installation> install) {
   const uint32_t partition = install->request.partition();
   {
@@ -228,13 +245,16 @@ void ReplicaReceiver::Install(std::unique_ptr<Installation> install) {
     MutexLock lock(replica.mu);
     status = CheckNotInstalling(replica);
   }
+  if (status.ok()) status = BeginStore(*install->snapshot);
   if (!status.ok()) return EndInstall(std::move(install), std::move(status));
   // No other thread has the partition yet, so it needs no lock.
   HeldSnapshot held = HoldSnapshot(*install->partition);
   log_->StoreSnapshotAsync(partition, std::move(held),
                            [this, install = std::move(install)](
                                absl::StatusOr<std::unique_ptr<StoredSnapshot>> stored) mutable {
+                             const std::shared_ptr<PartialSnapshot> snapshot = install->snapshot;
                              EndInstall(std::move(install), std::move(stored));
+                             EndStore(*snapshot);
                            });
 }
 

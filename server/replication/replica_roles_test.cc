@@ -238,6 +238,30 @@ TEST_F(ReplicaRolesTest, ArrivingSnapshotsShareABudget) {
   EXPECT_TRUE((*Send(Method::kInstallSnapshot, first))->ok());
 }
 
+// Its sender may have given up, and others may send snapshots meanwhile.
+TEST_F(ReplicaRolesTest, SnapshotCountsWhileItIsStored) {
+  log_ = std::make_unique<FakeDurableLog>();
+  log_->holds_stores = true;
+  const InstallSnapshotRequest whole = WholeSnapshot(1, 1, *PartitionAfter(/*changes=*/1));
+  options_.max_partial_snapshot_bytes = 2 * whole.data().size();
+  Begin();
+  plane_->AdoptRouting(Routing(1, {{.primary = 1, .learners = {0}}}));
+  const auto installed = Send(Method::kInstallSnapshot, whole);
+  const absl::Status second = **Send(Method::kInstallSnapshot, whole);
+  EXPECT_TRUE(absl::IsUnavailable(second)) << second << ": one store at a time";
+  EXPECT_EQ(log_->stores.size(), 1u);
+  clock_.Advance(kSnapshotPieceTimeout);
+  plane_->Tick();
+  InstallSnapshotRequest other = FirstPiece(1, 1, std::string(whole.data().size() + 1, '\0'));
+  other.set_partition(1);
+  const absl::Status refusal = **Send(Method::kInstallSnapshot, other);
+  EXPECT_TRUE(absl::IsResourceExhausted(refusal)) << refusal;
+  log_->stores.front()(nullptr);
+  EXPECT_TRUE(installed->has_value());
+  const absl::Status now = **Send(Method::kInstallSnapshot, other);
+  EXPECT_FALSE(absl::IsResourceExhausted(now)) << now;
+}
+
 // The routing may come from a peer.
 TEST_F(ReplicaRolesTest, RoutingWithUnlistedServersIsNotAdopted) {
   Begin();
