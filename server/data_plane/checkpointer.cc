@@ -49,6 +49,11 @@ Checkpointer::Checkpointer(Env& env, DataPlane& plane, const Clock& clock, Allow
 
 Checkpointer::~Checkpointer() { Stop(); }
 
+bool Checkpointer::IsStopping() {
+  MutexLock lock(mu_);
+  return stopping_;
+}
+
 void Checkpointer::Stop() {
   Actions actions;
   {
@@ -307,7 +312,7 @@ absl::StatusOr<CheckpointPart> Checkpointer::WritePart(CheckpointStore& store,
                                                        const CheckpointId& id, uint32_t partition,
                                                        HeldSnapshot held) {
   PAWL_ASSIGN_OR_RETURN(const auto writer, store.BeginPart(id, partition, held.log_index()));
-  PAWL_RETURN_IF_ERROR(WritePartition(std::move(held), *writer));
+  PAWL_RETURN_IF_ERROR(WritePartition(std::move(held), *writer, [this] { return !IsStopping(); }));
   return writer->Commit();
 }
 
@@ -347,6 +352,7 @@ absl::Status Checkpointer::LoadAll(const LoadCheckpointRequest& request) {
           absl::StrCat("checkpoint ", request.name(), " has ", manifest.parts_size(),
                        " partitions, but the job has partition ", primary.partition()));
     }
+    if (IsStopping()) return absl::UnavailableError("the server is ending");
     // Partitions stay unchanged until all are loaded.
     const uint64_t log_index = manifest.parts(static_cast<int>(primary.partition())).log_index();
     if (log_index == 0) continue;
@@ -366,7 +372,7 @@ absl::Status Checkpointer::LoadAll(const LoadCheckpointRequest& request) {
 absl::Status Checkpointer::LoadOne(const CheckpointStore& store, const CheckpointManifest& manifest,
                                    uint32_t partition) {
   PAWL_ASSIGN_OR_RETURN(const auto file, store.OpenPart(manifest, partition));
-  auto loaded = plane_.LoadSaved(*file, partition);
+  auto loaded = plane_.LoadSaved(*file, partition, [this] { return !IsStopping(); });
   if (!loaded.ok()) return Annotate(loaded.status(), store.PartPath(manifest, partition));
   return plane_.Install(*std::move(loaded));
 }

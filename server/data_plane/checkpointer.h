@@ -112,6 +112,7 @@ class Checkpointer {
   absl::StatusOr<CheckpointPart> WritePart(CheckpointStore& store, const CheckpointId& id,
                                            uint32_t partition, HeldSnapshot held);
   absl::Status LoadAll(const LoadCheckpointRequest& request);
+  bool IsStopping() PAWL_EXCLUDES(mu_);
   absl::Status LoadOne(const CheckpointStore& store, const CheckpointManifest& manifest,
                        uint32_t partition);
 

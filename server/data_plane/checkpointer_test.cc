@@ -5,9 +5,12 @@
 #include <cstring>
 #include <filesystem>
 #include <functional>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -56,12 +59,18 @@ class Outcome {
 };
 using Parts = Outcome<absl::StatusOr<CheckpointOnServerResponse>>;
 
-// An Env that calls `renamed` after each rename, on the calling thread, and counts opened files.
+// An Env that calls `created` and `renamed` after each creation and rename, on the calling thread,
+// and counts opened files.
 class WatchedEnv final : public ForwardingEnv {
  public:
   WatchedEnv(Env& env, std::function<void(const std::string& to)> renamed)
       : ForwardingEnv(env), renamed_(std::move(renamed)) {}
 
+  absl::StatusOr<std::unique_ptr<WritableFile>> Create(const std::string& path) override {
+    auto file = ForwardingEnv::Create(path);
+    if (created != nullptr) created();
+    return file;
+  }
   absl::StatusOr<std::unique_ptr<ReadableFile>> OpenForRead(const std::string& path) override {
     ++opened_for_read;
     return ForwardingEnv::OpenForRead(path);
@@ -72,6 +81,8 @@ class WatchedEnv final : public ForwardingEnv {
     return status;
   }
 
+  // Set before use.
+  std::function<void()> created;
   std::atomic<size_t> opened_for_read{0};
 
  private:
@@ -247,6 +258,35 @@ class CheckpointerTest : public testing::Test {
                              [loaded](absl::Status status) { loaded->Set(std::move(status)); });
     return loaded->Wait();
   }
+
+  // Stops the checkpointer while its thread works: returns once it is stopping, for that thread.
+  class Stopper {
+   public:
+    void Begin(Checkpointer& checkpointer) {
+      thread_ = std::thread([this, &checkpointer] {
+        checkpointer.Stop();
+        stopped_.set_value();
+      });
+      LoadCheckpointRequest request;
+      request.set_dir("/checkpoints");
+      EXPECT_TRUE(Eventually([&] {
+        const auto is_stopping = std::make_shared<std::atomic<bool>>(false);
+        checkpointer.Load(request, [is_stopping](absl::Status status) {
+          *is_stopping = absl::IsUnavailable(status);
+        });
+        return is_stopping->load();
+      }));
+    }
+    // For the test, after Begin.
+    void Join() {
+      stopped_.get_future().wait();
+      thread_.join();
+    }
+
+   private:
+    std::promise<void> stopped_;
+    std::thread thread_;
+  };
 
   FaultEnv env_{1};
   CheckpointStore store_{env_, "/checkpoints"};
@@ -478,6 +518,42 @@ TEST_F(CheckpointerTest, AtTheJobsEndPartitionsAreTakenOneByOne) {
   const std::string name = WriteManifest(1, *answer, /*is_final=*/true);
   for (uint32_t p = 0; p < kPartitions; ++p)
     EXPECT_EQ(Read(name, p).log_index(), answer->parts(p).log_index());
+}
+
+// Otherwise the end of a server takes as long as its disk takes for all its partitions.
+TEST_F(CheckpointerTest, StopInterruptsAWrite) {
+  CreateTable();
+  Train(0);
+  std::atomic<int> written{0};
+  WatchedEnv watched(env_, [&](const std::string&) { ++written; });
+  Checkpointer checkpointer(watched, server_.plane, Clock::Real());
+  Stopper stopper;
+  bool began = false;
+  watched.created = [&] {
+    if (!std::exchange(began, true)) stopper.Begin(checkpointer);
+  };
+  const absl::Status ended = AskForEnd(1, &checkpointer)->Wait().status();
+  EXPECT_TRUE(absl::IsUnavailable(ended)) << ended;
+  stopper.Join();
+  EXPECT_EQ(written, 0);
+}
+
+TEST_F(CheckpointerTest, StopInterruptsALoad) {
+  CreateTable();
+  const auto parts = Ask(1);
+  Train(0);
+  const std::string name = WriteManifest(1, *parts->Wait());
+  FakeDurableLog log;
+  Server other(env_, kJobId + 1, &log);
+  Stopper stopper;
+  std::atomic<int> stored{0};
+  log.on_store = [&](const HeldSnapshot&) {
+    if (++stored == 1) stopper.Begin(other.checkpointer);
+  };
+  const absl::Status ended = Load(other, name, kJobId + 1);
+  EXPECT_TRUE(absl::IsUnavailable(ended)) << ended;
+  stopper.Join();
+  EXPECT_EQ(stored, 1);
 }
 
 // The scheduler did not find a part as reported, and asks again.

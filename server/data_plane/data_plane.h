@@ -181,9 +181,10 @@ class DataPlane final : public RequestHandler, public DurableLog::Owner, public 
   void AwaitCommit(const std::vector<ChangeMark>& changes, Done done);
   // The partitions whose primary this server is, with their log indexes.
   absl::StatusOr<std::vector<RecoveredReplica>> Primaries(uint64_t epoch) const;
-  // Reads a partition from a checkpoint and makes it one of this job.
-  absl::StatusOr<std::unique_ptr<Partition>> LoadSaved(BlockFileReader& file,
-                                                       uint32_t partition) const;
+  // Reads a partition from a checkpoint and makes it one of this job. CANCELLED: `should_continue`,
+  // called before each block, has returned false.
+  absl::StatusOr<std::unique_ptr<Partition>> LoadSaved(
+      BlockFileReader& file, uint32_t partition, absl::FunctionRef<bool()> should_continue) const;
   // Replaces an unchanged partition and writes it to the log. FAILED_PRECONDITION: the partition
   // has been changed.
   absl::Status Install(std::unique_ptr<Partition> partition);

@@ -109,11 +109,12 @@ absl::StatusOr<std::vector<RecoveredReplica>> DataPlane::Primaries(uint64_t epoc
   return primaries;
 }
 
-absl::StatusOr<std::unique_ptr<Partition>> DataPlane::LoadSaved(BlockFileReader& file,
-                                                                uint32_t partition) const {
+absl::StatusOr<std::unique_ptr<Partition>> DataPlane::LoadSaved(
+    BlockFileReader& file, uint32_t partition, absl::FunctionRef<bool()> should_continue) const {
   PAWL_ASSIGN_OR_RETURN(
       Partition loaded,
-      LoadPartitionFile(file, PartitionLoader(partition, replica_map_.view()->options)));
+      LoadPartitionFile(file, PartitionLoader(partition, replica_map_.view()->options),
+                        should_continue));
   PAWL_RETURN_IF_ERROR(loaded.ReopenStep());
   loaded.ForgetTerms();
   return std::make_unique<Partition>(std::move(loaded));

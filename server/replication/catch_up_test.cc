@@ -90,6 +90,7 @@ TEST_F(GoBackTest, RoutingChangeCancelsGoingBack) {
   EXPECT_TRUE(absl::IsFailedPrecondition(Answer(Method::kGoBack, BackTo(2))));
   EXPECT_EQ(LogIndex(), 4u);
   EXPECT_TRUE(log_->truncated.empty());
+  EXPECT_EQ(log_->forgotten_read_backs, std::vector<uint32_t>{0}) << "its log can be compacted";
 }
 
 TEST_F(GoBackTest, ShortLogLeavesReplicaUnchanged) {

@@ -144,6 +144,8 @@ class DurableLog {
   // deleted. UNAVAILABLE: the log has stopped. REQUIRES: since ReadBack(partition, index)
   // succeeded, the partition's log was neither appended to nor reset.
   [[nodiscard]] virtual absl::Status Truncate(uint32_t partition, uint64_t index) = 0;
+  // No Truncate follows a ReadBack that succeeded: what it needs can be deleted.
+  virtual void ForgetReadBack(uint32_t partition) {}
 
   // Reads the entries `first` to `last` on a thread of the log and passes them to `done` there,
   // without locks: all of them, in order, or, if they exceed `max_bytes`, the first ones, at least

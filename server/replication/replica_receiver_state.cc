@@ -376,7 +376,10 @@ absl::Status ReplicaReceiver::EndGoBack(Replica& replica, const GoBackRequest& r
   MutexLock lock(replica.mu);
   replica.installing = false;
   PAWL_RETURN_IF_ERROR(read.status());
-  PAWL_RETURN_IF_ERROR(CheckGoBack(request, replica));
+  if (absl::Status status = CheckGoBack(request, replica); !status.ok()) {
+    log_->ForgetReadBack(request.partition());
+    return status;
+  }
   PAWL_RETURN_IF_ERROR(log_->Truncate(request.partition(), request.index()));
   replica.durable_index = log_->DurableIndex(request.partition());
   before = std::exchange(replica.partition, *std::move(read));

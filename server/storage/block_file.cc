@@ -301,10 +301,13 @@ absl::Status BlockFileReader::Damaged(absl::string_view what) const {
 }
 
 absl::StatusOr<BlockFileInfo> VerifyBlockFile(Env& env, const std::string& path,
-                                              const BlockFileId& expected) {
+                                              const BlockFileId& expected,
+                                              absl::FunctionRef<bool()> should_continue) {
   PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<BlockFileReader> reader,
                         BlockFileReader::Open(env, path, expected));
   while (true) {
+    if (!should_continue())
+      return absl::CancelledError(absl::StrCat("reading ", path, " was interrupted"));
     PAWL_ASSIGN_OR_RETURN(const absl::string_view block, reader->NextBlock());
     if (block.empty()) return reader->info();
   }

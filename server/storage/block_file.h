@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -126,8 +127,10 @@ class BlockFileReader {
 };
 
 // Reads and verifies the whole file.
-absl::StatusOr<BlockFileInfo> VerifyBlockFile(Env& env, const std::string& path,
-                                              const BlockFileId& expected);
+// CANCELLED: `should_continue`, called before each block, has returned false.
+absl::StatusOr<BlockFileInfo> VerifyBlockFile(
+    Env& env, const std::string& path, const BlockFileId& expected,
+    absl::FunctionRef<bool()> should_continue = [] { return true; });
 
 }  // namespace pawl
 

@@ -12,24 +12,7 @@ namespace pawl {
 Scrubber::Scrubber(SnapshotStore& snapshots, const WriteAheadLog& log, ScrubberOptions options,
                    Events events)
     : snapshots_(snapshots), log_(log), options_(std::move(options)), events_(std::move(events)) {
-  thread_ = std::thread([this] { Run(); });
-}
-
-Scrubber::~Scrubber() {
-  {
-    MutexLock lock(mu_);
-    stopping_ = true;
-    changed_.NotifyAll();
-  }
-  thread_.join();
-}
-
-bool Scrubber::Sleep(std::chrono::nanoseconds duration) {
-  const auto until = std::chrono::steady_clock::now() + duration;
-  MutexLock lock(mu_);
-  while (!stopping_ && changed_.WaitUntil(mu_, until)) {
-  }
-  return !stopping_;
+  thread_.Start([this] { Run(); });
 }
 
 absl::Status Scrubber::Check(const std::string& path, uint64_t bytes, bool is_on_disk,
@@ -47,7 +30,7 @@ absl::Status Scrubber::Check(const std::string& path, uint64_t bytes, bool is_on
   // Read again: the file may have been replaced while it was read.
   if (absl::IsDataLoss(status)) status = check_disk();
   if (absl::IsNotFound(status) && is_needed()) status = absl::DataLossError(status.message());
-  Sleep(std::chrono::duration_cast<std::chrono::nanoseconds>(pause));
+  thread_.Sleep(std::chrono::duration_cast<std::chrono::nanoseconds>(pause));
   return absl::IsDataLoss(status) ? status : absl::OkStatus();
 }
 
@@ -75,14 +58,14 @@ void Scrubber::Run() {
       const absl::StatusOr<uint64_t> bytes = env.FileSize(snapshot.path);
       const absl::Status status = Check(
           snapshot.path, bytes.value_or(0), /*is_on_disk=*/true,
-          [&] { return snapshots_.Verify(snapshot); },
+          [&] { return snapshots_.Verify(snapshot, [this] { return !thread_.IsStopping(); }); },
           [&] {
             return absl::c_any_of(snapshots_.List(),
                                   [&](const auto& listed) { return listed.path == snapshot.path; });
           });
       if (!status.ok()) events_.snapshot_damaged(snapshot, status);
       ReportMissingSegments();
-      if (!Sleep(std::chrono::nanoseconds::zero())) return;
+      if (thread_.IsStopping()) return;
     }
     const std::vector<SegmentUse> segments = log_.Segments();
     for (const SegmentUse& use : segments) {
@@ -97,9 +80,9 @@ void Scrubber::Run() {
           [] { return false; });
       if (!status.ok()) events_.segment_damaged(use.segment, status);
       ReportMissingSegments();
-      if (!Sleep(std::chrono::nanoseconds::zero())) return;
+      if (thread_.IsStopping()) return;
     }
-  } while (Sleep(options_.pause));
+  } while (thread_.Sleep(options_.pause));
 }
 
 }  // namespace pawl

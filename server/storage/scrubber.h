@@ -6,10 +6,9 @@
 #include <cstdint>
 #include <functional>
 #include <string>
-#include <thread>
 
 #include "absl/status/status.h"
-#include "client_lib/base/mutex.h"
+#include "client_lib/daemon/background_thread.h"
 #include "server/storage/snapshot/snapshot_store.h"
 #include "server/storage/wal/write_ahead_log.h"
 
@@ -39,8 +38,6 @@ class Scrubber {
   // All outlive this.
   Scrubber(SnapshotStore& snapshots, const WriteAheadLog& log, ScrubberOptions options,
            Events events);
-  // Waits until the file that is being read has been read.
-  ~Scrubber();
 
  private:
   void Run();
@@ -52,18 +49,13 @@ class Scrubber {
                      const std::function<bool()>& is_needed);
   // Reports segments of the log that have no file.
   void ReportMissingSegments();
-  // False: the scrubber is stopping.
-  bool Sleep(std::chrono::nanoseconds duration);
-
   SnapshotStore& snapshots_;
   const WriteAheadLog& log_;
   const ScrubberOptions options_;
   const Events events_;
 
-  Mutex mu_;
-  CondVar changed_;
-  bool stopping_ PAWL_GUARDED_BY(mu_) = false;
-  std::thread thread_;
+  // The last member: it uses the others.
+  BackgroundThread thread_;
 };
 
 }  // namespace pawl

@@ -224,9 +224,9 @@ absl::Status ServerLog::Start(Owner& owner, const PartitionOptions& partition_op
     log_ = std::make_unique<WriteAheadLog>(
         *snapshots_, std::move(options), *std::move(recovered_),
         [this](absl::Span<const DurableRecord> durable) { OnDurable(durable); });
-    compactor_ =
-        std::make_unique<LogCompactor>(*log_, *snapshots_, options_.log_bytes,
-                                       [this](uint32_t partition) { return Hold(partition); });
+    compactor_ = std::make_unique<LogCompactor>(
+        *log_, *snapshots_, options_.log_bytes,
+        [this](uint32_t partition) { return Hold(partition); }, [this] { return !IsStopping(); });
     stopping_ = false;
     reporter_stopping_ = false;
   }
@@ -273,8 +273,12 @@ absl::Status ServerLog::AwaitSettled() {
   return absl::OkStatus();
 }
 
+bool ServerLog::IsStopping() const {
+  MutexLock lock(mu_);
+  return stopping_;
+}
+
 void ServerLog::Stop() {
-  scrubber_ = nullptr;
   {
     MutexLock lock(mu_);
     stopping_ = true;
@@ -282,6 +286,7 @@ void ServerLog::Stop() {
     read_work_.NotifyAll();
     progress_.NotifyAll();
   }
+  scrubber_ = nullptr;
   // What waits for these threads ends with UNAVAILABLE.
   stores_.Stop();
   read_backs_.Stop();
@@ -370,7 +375,8 @@ absl::StatusOr<std::unique_ptr<StoredSnapshot>> ServerLog::StoreSnapshot(uint32_
   }
   PAWL_ASSIGN_OR_RETURN(stored->writer,
                         snapshots_->BeginStored(partition, stored->reset.index, start_position));
-  PAWL_RETURN_IF_ERROR(WritePartition(std::move(snapshot), *stored->writer));
+  PAWL_RETURN_IF_ERROR(
+      WritePartition(std::move(snapshot), *stored->writer, [this] { return !IsStopping(); }));
   PAWL_RETURN_IF_ERROR(stored->writer->Store());
   stored->reset.mark = stored->writer->mark();
   return stored;

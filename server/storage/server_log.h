@@ -111,6 +111,7 @@ class ServerLog final : public DurableLog {
   absl::StatusOr<std::unique_ptr<Partition>> ReadBack(uint32_t partition, uint64_t index) override;
   void ReadBackAsync(uint32_t partition, uint64_t index, ReadBackDone done) override;
   absl::Status Truncate(uint32_t partition, uint64_t index) override;
+  void ForgetReadBack(uint32_t partition) override;
   void ReadEntries(uint32_t partition, uint64_t first, uint64_t last, size_t max_bytes,
                    EntriesRead done) override;
   void Drop(uint32_t partition) override;
@@ -168,6 +169,7 @@ class ServerLog final : public DurableLog {
   // Called by the compactor, which writes one snapshot after the other.
   std::optional<HeldSnapshot> Hold(uint32_t partition);
   void EndCompaction() PAWL_REQUIRES(mu_);
+  bool IsStopping() const PAWL_EXCLUDES(mu_);
   LogHistory History() const PAWL_REQUIRES(mu_);
   // The reads that can be answered now, from the log or with an error.
   std::vector<Read> TakeReads() PAWL_REQUIRES(mu_);

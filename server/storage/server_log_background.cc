@@ -115,9 +115,10 @@ void ServerLog::RunBackground() {
       if (stopping_) return;
     }
     if (std::chrono::steady_clock::now() >= next_repair) next_repair = FromNow(RepairDamaged());
-    const bool is_due = std::chrono::steady_clock::now() >= next_round && compactor_->IsDue();
-    const absl::Status status = is_due ? compactor_->RunRound() : absl::OkStatus();
-    if (!status.ok()) {
+    absl::Status status;
+    if (std::chrono::steady_clock::now() >= next_round)
+      status = compactor_->IsDue() ? compactor_->RunRound() : compactor_->EndRound();
+    if (!status.ok() && !absl::IsCancelled(status)) {
       spdlog::warn("the log in {} grows, because a snapshot cannot be written: {}",
                    options_.data_folder, status.ToString());
       next_round = FromNow(options_.compaction_retry_interval);

@@ -78,6 +78,11 @@ absl::Status ServerLog::Truncate(uint32_t partition, uint64_t index) {
   return absl::OkStatus();
 }
 
+void ServerLog::ForgetReadBack(uint32_t partition) {
+  MutexLock lock(mu_);
+  states_[partition].retained_until.reset();
+}
+
 void ServerLog::ReadEntries(uint32_t partition, uint64_t first, uint64_t last, size_t max_bytes,
                             EntriesRead done) {
   {

@@ -85,6 +85,7 @@ class FakeDurableLog final : public DurableLog {
     truncated.push_back(index);
     return absl::OkStatus();
   }
+  void ForgetReadBack(uint32_t partition) override { forgotten_read_backs.push_back(partition); }
   void ReadEntries(uint32_t, uint64_t first, uint64_t last, size_t, EntriesRead done) override {
     reads.push_back({first, last, std::move(done)});
   }
@@ -117,6 +118,8 @@ class FakeDurableLog final : public DurableLog {
   std::atomic<uint64_t> durable{~uint64_t{0}};
   // The indices of Truncate.
   std::vector<uint64_t> truncated;
+  // The partitions of ForgetReadBack.
+  std::vector<uint32_t> forgotten_read_backs;
   // The unanswered calls of ReadEntries.
   std::deque<Read> reads;
 

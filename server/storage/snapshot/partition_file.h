@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client_lib/base/status_macros.h"
@@ -14,9 +15,15 @@
 
 namespace pawl {
 
+// Called before each block; false ends the work with CANCELLED.
+using ShouldContinue = absl::FunctionRef<bool()>;
+
 // Reads the file to its end, block by block.
-inline absl::StatusOr<Partition> LoadPartitionFile(BlockFileReader& file, PartitionLoader loader) {
+inline absl::StatusOr<Partition> LoadPartitionFile(
+    BlockFileReader& file, PartitionLoader loader,
+    ShouldContinue should_continue = [] { return true; }) {
   while (true) {
+    if (!should_continue()) return absl::CancelledError("reading a partition was interrupted");
     PAWL_ASSIGN_OR_RETURN(const absl::string_view block, file.NextBlock());
     if (block.empty()) return loader.Finish();
     PAWL_RETURN_IF_ERROR(loader.Append(block));
@@ -25,9 +32,10 @@ inline absl::StatusOr<Partition> LoadPartitionFile(BlockFileReader& file, Partit
 
 // Appends the whole snapshot in pieces to `writer`, which has Append(absl::string_view).
 template <typename Writer>
-absl::Status WritePartition(HeldSnapshot snapshot, Writer& writer) {
+absl::Status WritePartition(HeldSnapshot snapshot, Writer& writer, ShouldContinue should_continue) {
   std::string piece;
   while (!snapshot.at_end()) {
+    if (!should_continue()) return absl::CancelledError("writing a partition was interrupted");
     piece.clear();
     snapshot.Read(kBlockBytes, piece);
     PAWL_RETURN_IF_ERROR(writer.Append(piece));

@@ -275,8 +275,9 @@ absl::Status SnapshotStore::Delete(const Snapshot& snapshot) {
   return SyncNames();
 }
 
-absl::Status SnapshotStore::Verify(const Snapshot& snapshot) const {
-  return VerifyBlockFile(env_, snapshot.path, IdOf(snapshot)).status();
+absl::Status SnapshotStore::Verify(const Snapshot& snapshot,
+                                   absl::FunctionRef<bool()> should_continue) const {
+  return VerifyBlockFile(env_, snapshot.path, IdOf(snapshot), should_continue).status();
 }
 
 absl::Status SnapshotStore::DeleteIfDamaged(const Snapshot& snapshot) {

@@ -12,6 +12,7 @@
 #include "absl/container/btree_map.h"
 #include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -112,8 +113,11 @@ class SnapshotStore {
   absl::Status Adopt(const Snapshot& stored);
   // Durably deletes one file.
   absl::Status Delete(const Snapshot& snapshot);
-  // Reads the whole file. DATA_LOSS names the file and the offset; NOT_FOUND.
-  absl::Status Verify(const Snapshot& snapshot) const;
+  // Reads the whole file. DATA_LOSS names the file and the offset; NOT_FOUND; CANCELLED:
+  // `should_continue`, called before each block, has returned false.
+  absl::Status Verify(
+      const Snapshot& snapshot,
+      absl::FunctionRef<bool()> should_continue = [] { return true; }) const;
   // OK: the file is whole, or does not exist.
   absl::Status DeleteIfDamaged(const Snapshot& snapshot);
 

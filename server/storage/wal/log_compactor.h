@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/shard/snapshot/partition_snapshot.h"
@@ -18,8 +19,10 @@ namespace pawl {
 
 // A round writes one more snapshot of every partition that needs an old segment. A round is due
 // whenever the log has grown by half of its limit, so the two snapshots kept of each partition
-// start within that limit. The limit is `log_bytes`, or twice the size of one snapshot of each
-// partition if that is more: so compaction never writes more than the log itself.
+// start within that limit. A partition that is not held then, for example because a follower reads
+// its log, would pin all later segments: the round ends only when it was compacted. The limit is
+// `log_bytes`, or twice the size of one snapshot of each partition here if that is more: so
+// compaction never writes more than the log itself.
 //
 // Not thread-safe; runs on a thread of its owner, since a round takes as long as writing its
 // snapshots.
@@ -29,13 +32,17 @@ class LogCompactor {
   // locks.
   using Hold = std::function<std::optional<HeldSnapshot>(uint32_t partition)>;
 
-  // The other arguments outlive this.
-  LogCompactor(WriteAheadLog& log, SnapshotStore& snapshots, uint64_t log_bytes, Hold hold);
+  // `should_continue`: false interrupts a round, which then returns CANCELLED. The references
+  // outlive this.
+  LogCompactor(
+      WriteAheadLog& log, SnapshotStore& snapshots, uint64_t log_bytes, Hold hold,
+      std::function<bool()> should_continue = [] { return true; });
 
-  bool IsDue() const;
-  // Continues after a failure; returns the last one, and another round is due. Another round is
-  // also due if none of the partitions is held.
+  bool IsDue();
+  // Starts a round. Continues after a failure; returns the last one, and another round is due.
   absl::Status RunRound();
+  // Continues the last round if it skipped partitions that are not held, or failed.
+  absl::Status EndRound();
 
   // Writes one more snapshot of the partition. False if it is not held here.
   absl::StatusOr<bool> Compact(uint32_t partition);
@@ -43,6 +50,7 @@ class LogCompactor {
   uint64_t rounds() const { return rounds_; }
 
  private:
+  absl::Status ContinueRound();
   // Everything ever appended, and the size of the log at the start.
   uint64_t WrittenBytes() const;
   // Releases the log if the partition's newest snapshot has `index` and is whole. One snapshot
@@ -53,9 +61,13 @@ class LogCompactor {
   SnapshotStore& snapshots_;
   const uint64_t log_bytes_;
   const Hold hold_;
+  const std::function<bool()> should_continue_;
   const uint64_t bytes_at_start_;
   uint64_t written_at_last_round_ = 0;
   uint64_t rounds_ = 0;
+  // The partitions that the last round has seen, and those of them that need another try.
+  absl::flat_hash_set<uint32_t> seen_;
+  absl::flat_hash_set<uint32_t> skipped_;
   // The size of the last snapshot of each partition.
   absl::flat_hash_map<uint32_t, uint64_t> snapshot_bytes_;
 };
