@@ -184,11 +184,15 @@ absl::Status LogWriter::WriteSegment(absl::Span<QueuedRecord> records) {
     env_.Delete(temporary).IgnoreError();
     return status;
   }
-  if (PAWL_FAILPOINT("log.segment_rename"))
-    return absl::DataLossError("failpoint log.segment_rename");
   ended_ = true;
   abandoned_ = path;
-  PAWL_RETURN_IF_ERROR(env_.Rename(temporary, path));
+  status = PAWL_FAILPOINT("log.segment_rename")
+               ? absl::DataLossError("failpoint log.segment_rename")
+               : env_.Rename(temporary, path);
+  if (!status.ok()) {
+    env_.Delete(temporary).IgnoreError();
+    return status;
+  }
   PAWL_FAILPOINT("log.segment_renamed");
   PAWL_RETURN_IF_ERROR(env_.SyncFolder(options_.log_folder));
   abandoned_.clear();

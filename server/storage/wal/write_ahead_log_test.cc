@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "client_lib/base/testing/eventually.h"
+#include "client_lib/base/testing/failpoint_control.h"
 #include "client_lib/base/testing/fault_env.h"
 #include "gtest/gtest.h"
 #include "server/storage/testing/storage_harness.h"
@@ -311,6 +312,20 @@ TEST_F(WriteAheadLogTest, SegmentOfAFailedTryIsDeletedBeforeTheNextTry) {
   const auto expected = server_->partitions();
   Restart(options);
   EXPECT_EQ(server_->partitions(), expected);
+}
+
+TEST_F(WriteAheadLogTest, SegmentWithoutItsNameLeavesNothing) {
+  WriteAheadLogOptions options = StorageHarness::QuickOptions();
+  options.segment_bytes = 1000;
+  Restart(options);
+  ASSERT_TRUE(server_->Append(1, std::string(1000, 'x')));
+  ASSERT_TRUE(server_->WaitDurable(1));
+  ASSERT_TRUE(ArmFailpoints("log.segment_rename=error@1").ok());
+  ASSERT_TRUE(server_->Append(1, "y"));
+  ASSERT_TRUE(server_->WaitDurable(1));
+  EXPECT_EQ(FailpointHits()["log.segment_rename"], 2u);
+  ASSERT_TRUE(ArmFailpoints("").ok());
+  EXPECT_EQ(env_.List("/data/log")->size(), server_->log().figures().segments);
 }
 
 TEST_F(WriteAheadLogTest, EndedSegmentGetsASuccessorWithoutAppends) {
