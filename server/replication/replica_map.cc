@@ -53,6 +53,7 @@ struct ReplicaMap::Adoption {
   const uint64_t confirmed;
   std::vector<std::shared_ptr<WaitingCall>>& ready;
   std::vector<std::shared_ptr<WaitingCall>>& stale;
+  std::vector<std::unique_ptr<Partition>>& dropped;
   size_t primaries = 0;
   size_t backups = 0;
   // Replicas that are retained because newer routings have them.
@@ -167,6 +168,8 @@ bool ReplicaMap::IsAdoptable(const RoutingTable& routing, const View& before) {
 bool ReplicaMap::AdoptRouting(const RoutingTable& routing,
                               std::vector<std::shared_ptr<WaitingCall>>& ready,
                               std::vector<std::shared_ptr<WaitingCall>>& stale) {
+  // Destroyed without locks, once the routing is published, since that takes long.
+  std::vector<std::unique_ptr<Partition>> dropped;
   MutexLock adoption_lock(adoption_mu_);
   const std::shared_ptr<const View> before = this->view();
   if (!IsAdoptable(routing, *before)) return false;
@@ -194,7 +197,8 @@ bool ReplicaMap::AdoptRouting(const RoutingTable& routing,
     confirmed = confirmed_;
   }
   view->confirm_since = 0;
-  Adoption adoption{routing, *before, *view, self, promised_until, confirmed, ready, stale};
+  Adoption adoption{routing,   *before, *view, self,   promised_until,
+                    confirmed, ready,   stale, dropped};
   for (uint32_t p = 0; p < static_cast<uint32_t>(routing.primary_size()); ++p)
     AdoptPartition(p, adoption);
   if (replicator_ != nullptr) replicator_->PruneServers(routing);
@@ -280,7 +284,7 @@ void ReplicaMap::AdoptPartition(uint32_t p, Adoption& adoption) {
   if (role == ReplicaRole::kDropped) {
     replica->TakeAll(adoption.stale);
     if (log_ != nullptr) log_->Drop(p);
-    replica->partition = nullptr;
+    adoption.dropped.push_back(std::move(replica->partition));
     replica = nullptr;
     return;
   }
