@@ -138,6 +138,8 @@ ServerDaemonOptions OptionsFromFlags() {
   options.node.scheduler_timeout = std::chrono::seconds(absl::GetFlag(FLAGS_scheduler_timeout_s));
   options.node.drain_timeout = std::chrono::seconds(absl::GetFlag(FLAGS_drain_timeout_s));
   options.data_plane.max_bytes_in_flight = absl::GetFlag(FLAGS_max_bytes_in_flight);
+  options.data_plane.max_bytes_waiting_for_step =
+      MaxBytesWaitingForStep(options.data_plane.max_bytes_in_flight);
   options.data_plane.max_rows_per_partition = absl::GetFlag(FLAGS_max_rows_per_partition);
   options.data_plane.replication.repair_bytes_per_s = absl::GetFlag(FLAGS_repair_bytes_per_s);
   return options;

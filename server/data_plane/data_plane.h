@@ -3,6 +3,7 @@
 #ifndef PAWL_SERVER_DATA_PLANE_DATA_PLANE_H_
 #define PAWL_SERVER_DATA_PLANE_DATA_PLANE_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -42,6 +43,12 @@ struct TakenCut {
   HeldSnapshot snapshot;
 };
 
+// The limit on bytes that wait for a step. gRPC may use twice `max_bytes_in_flight` for all
+// requests of a port: those that wait must leave room for the others.
+inline size_t MaxBytesWaitingForStep(size_t max_bytes_in_flight) {
+  return std::min(size_t{1} << 30, max_bytes_in_flight / 2);
+}
+
 struct DataPlaneOptions {
   // Limit on the bytes of pushes that are being served or wait for their commit, of answers to
   // pulls, and of pushes that the log or a backup has not taken yet. Beyond it a request is refused
@@ -53,7 +60,7 @@ struct DataPlaneOptions {
   // more memory than the messages if they have few keys. Beyond it those that would have to wait
   // are refused in the same way. They are not counted as in flight: a request must not keep out the
   // push that it waits for.
-  size_t max_bytes_waiting_for_step = size_t{1} << 30;
+  size_t max_bytes_waiting_for_step = MaxBytesWaitingForStep(size_t{2} << 30);
   // Limit on the bytes of snapshots that have arrived in part.
   size_t max_partial_snapshot_bytes = kMaxPartialSnapshotBytes;
   // See EntryTail.
