@@ -4,18 +4,18 @@
 
 namespace pawl {
 
-void DiskWatch::Note(const absl::Status& room, bool waits, uint64_t durable, MonotonicTime now) {
+void DiskWatch::Note(const absl::Status& written, bool waits, uint64_t durable, MonotonicTime now) {
   if (!waits || durable != durable_) {
     waiting_since_.reset();
   }
   durable_ = durable;
   if (waits && !waiting_since_.has_value()) waiting_since_ = now;
   const bool hangs = waiting_since_.has_value() && now - *waiting_since_ >= kDiskHangTimeout;
-  if (!room.ok() || hangs) {
+  if (!written.ok() || hangs) {
     const MonotonicTime since = hangs ? *waiting_since_ : now;
     if (!failing_since_.has_value() || since < *failing_since_) failing_since_ = since;
-    reason_ = !room.ok()
-                  ? std::string(room.message())
+    reason_ = !written.ok()
+                  ? std::string(written.message())
                   : absl::StrCat("the disk has not answered for ", Seconds(kDiskHangTimeout), " s");
     reported_ = reported_ || now - *failing_since_ >= kDiskFailureReportDelay;
     working_since_.reset();

@@ -23,10 +23,10 @@ inline constexpr std::chrono::milliseconds kDiskRecoveryTime{3000};
 // Tracks how long the log has not been writable. The caller passes the time in. Not thread-safe.
 class DiskWatch {
  public:
-  // Records the current state: `room` is whether the log accepts changes, `waits` whether any
+  // Records the current state: `written` is why the log cannot be written, `waits` whether any
   // change waits for the log, and `durable` a number that grows with each change that becomes
   // durable.
-  void Note(const absl::Status& room, bool waits, uint64_t durable, MonotonicTime now);
+  void Note(const absl::Status& written, bool waits, uint64_t durable, MonotonicTime now);
 
   // The failure to report; nullopt while the disk can be written.
   std::optional<DiskFailure> Failure(MonotonicTime now) const;

@@ -97,10 +97,10 @@ void DataPlane::WatchDisk(const View& view, HeartbeatRequest& report) {
     waits_for_log = waits_for_log || last.waits_for_log;
     durable += last.durable_index;
   }
-  const absl::Status room = log_ == nullptr ? absl::OkStatus() : log_->CheckRoom(0);
+  const absl::Status written = log_ == nullptr ? absl::OkStatus() : log_->WriteStatus();
   const MonotonicTime now = clock_.Now();
   MutexLock lock(report_mu_);
-  disk_.Note(room, waits_for_log, durable, now);
+  disk_.Note(written, waits_for_log, durable, now);
   if (const auto failure = disk_.Failure(now)) *report.mutable_disk_failure() = *failure;
 }
 

@@ -195,6 +195,8 @@ void DataPlane::ApplyPush(std::shared_ptr<PushInProgress> push) {
           if (status.ok() && push->message.reservation == nullptr) {
             status = ReserveInFlight(*push);
             push->waiting_bytes = nullptr;
+            // The log had room when the push began to wait.
+            if (status.ok()) status = CheckLogHasRoom(push->message.bytes);
           }
           if (status.ok()) return ApplyPush(std::move(push));
           Refuse(Method::kPush, &push->request.header, std::move(status), push->reply);

@@ -452,6 +452,31 @@ TEST_F(DataPlaneTest, ResumedPushThatFindsTooManyBytesInFlightIsAppliedOnceWhenR
   EXPECT_EQ(Row(1), (Floats{-1, -2}));
 }
 
+TEST_F(DataPlaneTest, ResumedPushIsRefusedWhileTheLogHasNoRoom) {
+  FakeDurableLog log;
+  Start(SYNC, 2);
+  plane_->SetLog(log);
+  ASSERT_TRUE(EndStep(0, 0).ok());
+  const PushRequest push = RowPush(WorkerHeader(0, 1), 1, {2, 4});
+  const auto waiting = Send(Method::kPush, push);
+  ASSERT_FALSE(waiting->has_value());
+  // The end of the step takes the last room.
+  log.on_append = [&] { log.room = absl::ResourceExhaustedError("full"); };
+  ASSERT_TRUE(EndStep(1, 0).ok());
+  ASSERT_TRUE(waiting->has_value());
+  EXPECT_EQ(waiting->value().status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(waiting->value().status.GetPayload(kPushbackPayloadUrl).has_value());
+  log.on_append = nullptr;
+  log.room = absl::OkStatus();
+  EXPECT_TRUE(Push(push).ok());
+  plane_->Close(absl::UnavailableError("the end"));
+}
+
+TEST_F(DataPlaneTest, StepMayTakeHalfOfTheBytesInFlight) {
+  EXPECT_EQ(MaxBytesWaitingForStep(size_t{256} << 20), size_t{128} << 20);
+  EXPECT_EQ(MaxBytesWaitingForStep(size_t{8} << 30), size_t{1} << 30);
+}
+
 TEST_F(DataPlaneTest, RequestBytesOfWaitingPullsAreLimited) {
   DataPlaneOptions options;
   options.max_bytes_waiting_for_step = 1;

@@ -274,6 +274,14 @@ TEST_F(CatchUpTest, ReadFromFailingDiskIsAbandonedEarlier) {
   EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
 }
 
+TEST_F(CatchUpTest, FullQueueIsNotReportedAsAFailedDisk) {
+  log_->room = absl::ResourceExhaustedError("too much is queued");
+  log_->write_status = absl::OkStatus();
+  Heartbeat();
+  clock_.Advance(kDiskFailureReportDelay);
+  EXPECT_FALSE(Heartbeat().has_disk_failure());
+}
+
 // Otherwise a snapshot by the log's own compaction would replace the entries that are to be read
 // next, again and again.
 TEST_F(CatchUpTest, LogIsNotCompactedWhileAFollowerCatchesUp) {

@@ -94,6 +94,8 @@ class DurableLog {
   // OK if changes of that many bytes can be accepted now; call it before a change is applied.
   // RESOURCE_EXHAUSTED, with the reason, while the disk is full or fails or the queue is full.
   virtual absl::Status CheckRoom(uint64_t bytes) const = 0;
+  // OK, or why nothing is written at present. A full queue alone is no reason.
+  virtual absl::Status WriteStatus() const { return CheckRoom(0); }
 
   // The last durable entry of the partition's log; 0 while a Replace or Truncate is not durable.
   // REQUIRES: the replica's lock, so that the log is the present replica's.

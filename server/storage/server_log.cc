@@ -308,14 +308,23 @@ void ServerLog::Stop() {
   if (reporter_.joinable()) reporter_.join();
 }
 
+absl::Status ServerLog::WriteStatusLocked() const {
+  if (log_ == nullptr) return absl::UnavailableError("the log is not open");
+  const absl::Status status = log_->status();
+  if (status.ok()) return status;
+  return absl::ResourceExhaustedError(absl::StrCat("no change is accepted while the log in ",
+                                                   options_.data_folder,
+                                                   " cannot be written: ", status.message()));
+}
+
+absl::Status ServerLog::WriteStatus() const {
+  MutexLock lock(mu_);
+  return WriteStatusLocked();
+}
+
 absl::Status ServerLog::CheckRoom(uint64_t bytes) const {
   MutexLock lock(mu_);
-  if (log_ == nullptr) return absl::UnavailableError("the log is not open");
-  if (const absl::Status status = log_->status(); !status.ok()) {
-    return absl::ResourceExhaustedError(absl::StrCat("no change is accepted while the log in ",
-                                                     options_.data_folder,
-                                                     " cannot be written: ", status.message()));
-  }
+  PAWL_RETURN_IF_ERROR(WriteStatusLocked());
   if (!log_->HasRoom(bytes)) {
     return absl::ResourceExhaustedError(
         absl::StrCat("more than ", options_.log.max_queued_bytes, " bytes are queued for the log"));

@@ -99,6 +99,7 @@ class ServerLog final : public DurableLog {
   absl::Status Start(Owner& owner, const PartitionOptions& options) override;
   void Stop() override;
   absl::Status CheckRoom(uint64_t bytes) const override;
+  absl::Status WriteStatus() const override;
   uint64_t DurableIndex(uint32_t partition) const override;
   absl::Status AwaitDurable(uint32_t partition, uint64_t index) const override;
   void Append(uint32_t partition, uint64_t index, uint64_t term, ByteView entry,
@@ -166,6 +167,7 @@ class ServerLog final : public DurableLog {
   // Records that the partition's log is reset to end at `index`.
   void NoteReset(uint32_t partition, uint64_t index) PAWL_REQUIRES(mu_);
   uint64_t DurableIndexLocked(uint32_t partition) const PAWL_REQUIRES(mu_);
+  absl::Status WriteStatusLocked() const PAWL_REQUIRES(mu_);
   // Called by the compactor, which writes one snapshot after the other.
   std::optional<HeldSnapshot> Hold(uint32_t partition);
   void EndCompaction() PAWL_REQUIRES(mu_);

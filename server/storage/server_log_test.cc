@@ -203,6 +203,12 @@ TEST_F(ServerLogTest, FullQueueHasNoRoom) {
   Restart(options);
   EXPECT_TRUE(server_->log().CheckRoom(500).ok());
   EXPECT_EQ(server_->log().CheckRoom(1000).code(), absl::StatusCode::kResourceExhausted);
+  // It is no failure of the disk.
+  env_.HoldSyncs();
+  while (server_->log().CheckRoom(0).ok()) server_->Change(1);
+  EXPECT_TRUE(server_->log().WriteStatus().ok());
+  env_.ReleaseSyncs();
+  ASSERT_TRUE(server_->WaitDurable(1));
 }
 
 TEST_F(ServerLogTest, StartOnFullDiskFails) {

@@ -49,6 +49,7 @@ class FakeDurableLog final : public DurableLog {
     asked_bytes = bytes;
     return room;
   }
+  absl::Status WriteStatus() const override { return write_status.value_or(room); }
   uint64_t DurableIndex(uint32_t) const override { return durable; }
   absl::Status AwaitDurable(uint32_t, uint64_t index) const override {
     return durable >= index ? absl::OkStatus() : absl::UnavailableError("not durable yet");
@@ -113,6 +114,8 @@ class FakeDurableLog final : public DurableLog {
   std::function<void(uint32_t)> on_drop;
   // The answer of CheckRoom, and the bytes it was last asked for.
   absl::Status room;
+  // The answer of WriteStatus; nullopt: `room`.
+  std::optional<absl::Status> write_status;
   mutable std::atomic<uint64_t> asked_bytes{0};
   // What is durable of every partition.
   std::atomic<uint64_t> durable{~uint64_t{0}};
