@@ -199,7 +199,7 @@ class ReplicaReceiver {
   Mutex mu_;
   MonotonicDuration promise_ PAWL_GUARDED_BY(mu_) = MonotonicDuration::zero();
   PartialSnapshots partial_snapshots_ PAWL_GUARDED_BY(mu_);
-  // The partitions of which a snapshot is being stored.
+  // Partitions; a snapshot of each is being stored.
   absl::btree_set<uint32_t> storing_ PAWL_GUARDED_BY(mu_);
   // Includes the snapshots that are being installed.
   size_t bytes_arriving_ PAWL_GUARDED_BY(mu_) = 0;

@@ -11,7 +11,7 @@
 namespace pawl {
 
 // Runs work in the order in which it was added, without locks. Thread-safe. The queue has no limit
-// of its own: whoever adds work bounds it.
+// of its own: its users bound what they add.
 class WorkThread {
  public:
   WorkThread() : thread_([this] { Run(); }) {}
