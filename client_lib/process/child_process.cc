@@ -121,6 +121,7 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(ChildOptions o
   const Descriptor read_end(ends[0]);
   Descriptor opened_write_end(ends[1]);
   Descriptor write_end(AboveStandardStreams(opened_write_end.get()));
+  if (write_end.get() < 0) return SystemError("cannot make a pipe", errno);
 
   std::vector<char*> argv = {options.program.data()};
   for (std::string& argument : options.arguments) argv.push_back(argument.data());

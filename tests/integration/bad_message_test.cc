@@ -237,7 +237,7 @@ TEST_F(BadMessageTest, MalformedPullIsRefused) {
        [](PullRequest& r) { r.mutable_segments(0)->set_partition(2); }},
       {grpc::StatusCode::INVALID_ARGUMENT,
        [](PullRequest& r) { r.mutable_segments(0)->mutable_keys()->pop_back(); }},
-      {grpc::StatusCode::NOT_FOUND, [](PullRequest& r) { r.mutable_header()->set_job_id(1); }},
+      {grpc::StatusCode::UNAVAILABLE, [](PullRequest& r) { r.mutable_header()->set_job_id(1); }},
       {grpc::StatusCode::FAILED_PRECONDITION,
        [](PullRequest& r) { r.mutable_header()->set_epoch(0); }},
       {grpc::StatusCode::OUT_OF_RANGE,

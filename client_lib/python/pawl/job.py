@@ -608,7 +608,10 @@ class Job:
             status = self.client.status(timeout=_STATUS_TIMEOUT_S)
         except errors.Error:
             return True
-        return int(status.get("steps", 0)) > 0 or int(status.get("counters", {}).get("step", 0)) > 0
+        # Those of the slowest rank, and of each process: other ranks may have trained.
+        steps = [status.get("steps", 0), status.get("counters", {}).get("step", 0)]
+        steps += [node.get("worker", {}).get("steps_max", 0) for node in status.get("nodes", [])]
+        return any(int(number) > 0 for number in steps)
 
     def close(self) -> None:
         """Leaves the job. Ranks that are not finished go to other workers."""
@@ -626,12 +629,16 @@ class Job:
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        del trace
+        del kind, trace
         try:
-            if kind is None and self.is_trained:
-                self.finish()
             if error is not None:
                 self.on_exception(error)
+            elif self.is_trained:
+                try:
+                    self.finish()
+                except Exception as raised:
+                    self.on_exception(raised)
+                    raise
         finally:
             self.close()
 

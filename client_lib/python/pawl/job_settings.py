@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import numbers
 import os
 from typing import Any, Mapping, Optional
 
@@ -96,7 +97,9 @@ def _is_same(path: str, value: Any, wanted: Any) -> bool:
         return True
     if path == "checkpoint.dir" and value and wanted:
         return os.path.abspath(value) == os.path.abspath(wanted)
-    if not isinstance(wanted, float) or not isinstance(value, (int, float)):
+    if isinstance(wanted, bool) or not isinstance(wanted, numbers.Real):
+        return False
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         return False
     # A job's fractions have 32 bits.
     return bool(np.float32(value) == np.float32(wanted))

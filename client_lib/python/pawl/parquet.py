@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import glob
 import zlib
 from typing import Any, Callable, Iterator, Optional, Sequence
@@ -78,7 +79,8 @@ class Parquet:
                     metadata = file.metadata
                     missing = sorted(set(self._columns or ()) - set(file.schema_arrow.names))
             except (OSError, ValueError) as error:
-                raise _kind_of(error)("%s cannot be read as Parquet: %s" % (path, error)) from error
+                kind = _kind_of(error, is_local=filesystem is None)
+                raise kind("%s cannot be read as Parquet: %s" % (path, error)) from error
             if missing:
                 raise errors.InvalidArgumentError(
                     "%s has no column %s" % (path, ", ".join(map(repr, missing)))
@@ -204,16 +206,19 @@ class Parquet:
         return table
 
 
-def _kind_of(error: Exception) -> type[errors.Error]:
+def _kind_of(error: Exception, is_local: bool) -> type[errors.Error]:
     """The type for a file that cannot be opened."""
     if isinstance(error, FileNotFoundError):
         return errors.NotFoundError
     if isinstance(error, PermissionError):
         return errors.PermissionDeniedError
-    # Without a number of the system, pyarrow has read something that is not Parquet.
-    if isinstance(error, OSError) and error.errno is not None:
-        return errors.UnavailableError
-    return errors.InvalidArgumentError
+    if not isinstance(error, OSError) or error.errno in (errno.EISDIR, errno.ENOTDIR):
+        return errors.InvalidArgumentError
+    # Of a local file without a number of the system, pyarrow has read something that is not
+    # Parquet. Object stores that are away give no number either.
+    if is_local and error.errno is None:
+        return errors.InvalidArgumentError
+    return errors.UnavailableError
 
 
 def _expand(paths: Any, filesystem: Any) -> list[str]:

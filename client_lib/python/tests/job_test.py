@@ -46,15 +46,17 @@ class FakeClient:
         self.calls = []
         # What the latest pawl_finish_rank reported.
         self.progress = {}
-        # What the status reports.
+        # What the status reports: the steps of the slowest rank, and of the furthest.
         self.steps = 0
+        self.most_steps = 0
 
     def close(self):
         self.is_open = False
 
     def status(self, timeout=None):
         del timeout
-        return {"steps": str(self.steps)}
+        nodes = [{"node": "server-0"}, {"worker": {"steps_max": str(self.most_steps)}}]
+        return {"steps": str(self.steps), "nodes": nodes}
 
     def call(self, name, *arguments, **options):
         del options
@@ -123,9 +125,9 @@ class JobTest(unittest.TestCase):
         self.assertEqual(self.failures_after(*[errors.UnavailableError("down")] * 3), 0)
 
     def test_program_that_cannot_begin_fails_no_job_that_others_train(self):
-        self.client.steps = 1
-        for error in (errors.InvalidArgumentError("wrong"), KeyError("a")):
-            self.assertEqual(self.failures_after(error, error), 0)
+        for self.client.steps, self.client.most_steps in (1, 0), (0, 7):
+            for error in (errors.InvalidArgumentError("wrong"), KeyError("a")):
+                self.assertEqual(self.failures_after(error, error), 0)
 
     def test_program_that_cannot_begin_fails_no_job_whose_steps_are_unknown(self):
         self.client.status = mock.Mock(side_effect=errors.UnavailableError("away"))

@@ -148,6 +148,10 @@ class ParquetTest(unittest.TestCase):
             failing = mock.patch("pyarrow.parquet.ParquetFile", side_effect=OSError(number, ""))
             with failing, self.assertRaisesRegex(kind, "day_0.parquet cannot be read"):
                 data.Parquet(path, 8)
+        # As an object store gives it.
+        away = mock.patch("pyarrow.parquet.ParquetFile", side_effect=OSError("AWS Error"))
+        with away, self.assertRaisesRegex(errors.UnavailableError, "cannot be read"):
+            data.Parquet(path, 8, filesystem=mock.Mock())
 
     def test_file_that_changes_is_an_error(self):
         path = os.path.join(self.folder, "changing")

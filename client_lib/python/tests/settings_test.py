@@ -9,6 +9,8 @@ import sys
 import tempfile
 import unittest
 
+import numpy as np
+
 import pawl
 
 PROGRAM = """
@@ -93,6 +95,8 @@ class SettingsTest(unittest.TestCase):
     def test_fractions_of_a_job_have_32_bits(self):
         settings = pawl.JobSettings(others={"clip_global_norm": 1 / 3})
         settings.check({"clip_global_norm": 0.33333334})
+        narrow = pawl.JobSettings(others={"clip_global_norm": np.float32(0.25)})
+        narrow.check({"clip_global_norm": 0.25})
         with self.assertRaises(pawl.FailedPreconditionError):
             settings.check({"clip_global_norm": 0.3333334})
 

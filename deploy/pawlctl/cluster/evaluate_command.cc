@@ -61,6 +61,7 @@ absl::StatusOr<Json> Evaluate(const EvaluatedCheckpoint& checkpoint, const RunOp
   PAWL_ASSIGN_OR_RETURN(Programs programs, FindOwnPrograms());
   PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<OutFolder> out, OutFolder::Open(out_path));
   PAWL_RETURN_IF_ERROR(out->Write(out->job_file(), JobText(checkpoint.job)));
+  SignalWaiter signals;
   // The files may have other content than at an earlier evaluation.
   if (checkpoint.job.data().stream_eval())
     PAWL_RETURN_IF_ERROR(MakeDataIndex(programs, *out, options.index_dir).status());
@@ -68,7 +69,6 @@ absl::StatusOr<Json> Evaluate(const EvaluatedCheckpoint& checkpoint, const RunOp
                         .workers = static_cast<uint32_t>(options.workers),
                         .worker_flags = WorkerFlags(options),
                         .worker_program = {}};
-  SignalWaiter signals;
   *exit_code = RunLocalJob(job, options, std::move(programs), *out, signals);
   if (*exit_code != kExitDone) return absl::UnknownError("the evaluation failed");
   std::ifstream file(out->metrics_file());

@@ -142,10 +142,10 @@ absl::StatusOr<std::string> MakeDataIndex(const Programs& programs, const OutFol
                         ChildProcess::Start({"make_index", programs.worker, std::move(arguments),
                                              out.log("make_index")}));
   if (!child->WaitUntil(Clock::Real().Now() + kIndexTime))
-    return absl::DeadlineExceededError("the index of the training data is not ready");
+    return absl::DeadlineExceededError("the index of the data is not ready");
   const std::vector<std::string> lines = child->LogTail(kErrorLines);
   if (!child->Succeeded()) {
-    return absl::InvalidArgumentError(absl::StrCat("the index of the training data: pawl-worker ",
+    return absl::InvalidArgumentError(absl::StrCat("the index of the data: pawl-worker ",
                                                    child->HowItEnded(), ":\n",
                                                    absl::StrJoin(lines, "\n")));
   }

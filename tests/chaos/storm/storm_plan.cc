@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -187,7 +188,12 @@ Fault StormPlan::Next() {
     case FaultKind::kServerCrashAtFailpoint:
       fault.victim = RandomServer();
       fault.failpoint = options_.failpoints[Between(0, options_.failpoints.size() - 1)];
-      fault.hit = Between(1, 200);
+      // Servers pass those of pushes and of the log often, and others, as of snapshots, a few
+      // times.
+      fault.hit = Between(
+          1, absl::StartsWith(fault.failpoint, "push.") || absl::StartsWith(fault.failpoint, "log.")
+                 ? 200
+                 : 3);
       fault.lasts = Milliseconds(0, 2000);
       break;
     case FaultKind::kDiskGone:

@@ -30,7 +30,7 @@ struct FaultRecord {
 
 // Describes each kind that was injected at least kInjectionsToHappen times and never happened.
 std::vector<std::string> KindsThatNeverHappened(const std::vector<FaultRecord>& faults);
-inline constexpr uint64_t kInjectionsToHappen = 3;
+inline constexpr uint64_t kInjectionsToHappen = 8;
 
 struct StormReport {
   uint64_t seed = 0;
