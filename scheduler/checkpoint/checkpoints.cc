@@ -197,10 +197,10 @@ CheckpointStatus Checkpoints::Status() const {
 
 void Checkpoints::Restore(const CheckpointStatus& stored) {
   status_ = stored;
-  // The checkpoint in progress may exist or not. Its step is not requested again, but a later one;
-  // the callers of one in another folder ask again.
-  const bool is_periodic = policy_.every_steps() > 0 || policy_.every_seconds() > 0;
-  missed_ = is_periodic && stored.in_progress_step() > 0;
+  // The checkpoint in progress may exist or not. Its step is not requested again. A later one is if
+  // it was one of every_steps; callers ask again for theirs.
+  missed_ = policy_.every_steps() > 0 && stored.in_progress_step() > 0 &&
+            stored.in_progress_step() % policy_.every_steps() == 0;
   last_asked_ = std::max(stored.in_progress_step(), stored.last_step());
   status_.clear_in_progress_step();
 }

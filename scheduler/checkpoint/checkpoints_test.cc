@@ -303,5 +303,15 @@ TEST_F(CheckpointsTest, StatusSurvivesARestart) {
   EXPECT_EQ(Next(next, 33), 40u);
 }
 
+TEST_F(CheckpointsTest, RequestedCheckpointIsNotMissedAfterARestart) {
+  Checkpoints checkpoints = Make(10);
+  ASSERT_TRUE(checkpoints.Request("/asked").ok());
+  Next(checkpoints, 2);
+  ASSERT_NE(checkpoints.Status().in_progress_step() % 10, 0u);
+  Checkpoints next = Make(10);
+  next.Restore(checkpoints.Status());
+  EXPECT_EQ(Next(next, 4), 10u);
+}
+
 }  // namespace
 }  // namespace pawl

@@ -73,7 +73,8 @@ absl::StatusOr<std::unique_ptr<CurveFile>> CurveFile::Open(Env& env, const std::
   if (continues) {
     absl::StatusOr<std::unique_ptr<WritableFile>> file = env.OpenForAppend(path);
     if (file.ok()) {
-      PAWL_ASSIGN_OR_RETURN(const std::optional<uint64_t> last, LastEvaluationStep(env, path));
+      // A file that cannot be read, such as a pipe, can be appended to.
+      const std::optional<uint64_t> last = LastEvaluationStep(env, path).value_or(std::nullopt);
       // Ends a line that the earlier process did not complete.
       PAWL_RETURN_IF_ERROR(Append(**file, "\n"));
       return std::unique_ptr<CurveFile>(new CurveFile(*std::move(file), last));

@@ -166,8 +166,12 @@ absl::StatusOr<SchedulerProcess::ExitCode> SchedulerProcess::BecomeLeaderAndLoad
       return absl::FailedPreconditionError(absl::StrCat(
           "--rebuild: ", store_->Describe(), " holds a state; omit --rebuild to continue from it"));
     }
-    PAWL_RETURN_IF_ERROR(Annotate(RebuildAndStore(), "--rebuild"));
-    PAWL_ASSIGN_OR_RETURN(stored_, LoadState(*store_, must_end));
+    const absl::Status rebuilt = RebuildAndStore();
+    if (absl::IsCancelled(rebuilt)) return kExitDone;
+    PAWL_RETURN_IF_ERROR(Annotate(rebuilt, "--rebuild"));
+    loaded = LoadState(*store_, must_end);
+    if (absl::IsCancelled(loaded.status())) return kExitDone;
+    PAWL_ASSIGN_OR_RETURN(stored_, std::move(loaded));
   }
   PAWL_ASSIGN_OR_RETURN(restored_, StateToResume(stored_, coordinator_options_, startup_));
   const bool has_ended = restored_.has_value() && restored_->closed();

@@ -140,7 +140,7 @@ absl::StatusOr<std::optional<StoredState>> FileStore::Peek() {
 absl::Status FileStore::CheckLogIsOurs() {
   if (!log_bytes_.has_value()) return absl::OkStatus();
   const absl::StatusOr<uint64_t> bytes = env_.FileSize(log_path());
-  if (!bytes.ok() && !absl::IsNotFound(bytes.status())) return bytes.status();
+  if (!bytes.ok() && !absl::IsNotFound(bytes.status())) return IoError(bytes.status());
   if ((bytes.ok() ? *bytes : 0) == *log_bytes_) return absl::OkStatus();
   absl::Status why = absl::AbortedError(
       absl::StrCat(Describe(), ": the leadership is lost: another process has written ", log_path(),

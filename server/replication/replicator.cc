@@ -310,6 +310,9 @@ void Replicator::OnAnswer(const Server& server, const ReplicateResponse& respons
     const MonotonicTime now = clock_.Now();
     MutexLock lock(mu_);
     pace_.OnReplication(clock_.LeaseNow() - sent, now);
+    // Without this server, the pushes that it acknowledges might have to wait.
+    if (const auto peer = peers_.find(server); peer != peers_.end())
+      peer->second.refused_installs = 0;
   }
   for (Attempt& attempt : after.ask_later) AskLater(std::move(attempt));
   if (after.changes_streams) PumpStreams();

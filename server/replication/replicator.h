@@ -183,7 +183,8 @@ class Replicator final : public ReplicationStream::Owner {
     // transfer is not silence.)
     std::optional<MonotonicTime> installs_fail_since;
     MonotonicTime install_failed_at = MonotonicTime::min();
-    // Snapshots in a row that the server refused, and when it refused the last one.
+    // Snapshots in a row that the server refused while it acknowledged no pushes, and when it
+    // refused the last one.
     uint32_t refused_installs = 0;
     MonotonicTime install_refused_at = MonotonicTime::min();
     MonotonicTime next_refusal_logged = MonotonicTime::min();

@@ -384,8 +384,10 @@ absl::StatusOr<std::unique_ptr<StoredSnapshot>> ServerLog::StoreSnapshot(uint32_
   }
   PAWL_ASSIGN_OR_RETURN(stored->writer,
                         snapshots_->BeginStored(partition, stored->reset.index, start_position));
-  PAWL_RETURN_IF_ERROR(
-      WritePartition(std::move(snapshot), *stored->writer, [this] { return !IsStopping(); }));
+  const absl::Status written =
+      WritePartition(std::move(snapshot), *stored->writer, [this] { return !IsStopping(); });
+  if (absl::IsCancelled(written)) return absl::UnavailableError("the log is being closed");
+  PAWL_RETURN_IF_ERROR(written);
   PAWL_RETURN_IF_ERROR(stored->writer->Store());
   stored->reset.mark = stored->writer->mark();
   return stored;

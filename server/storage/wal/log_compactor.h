@@ -41,7 +41,7 @@ class LogCompactor {
   bool IsDue();
   // Starts a round. Continues after a failure; returns the last one, and another round is due.
   absl::Status RunRound();
-  // Continues the last round if it skipped partitions that are not held, or failed.
+  // Continues the last round if it skipped partitions that are not held.
   absl::Status EndRound();
 
   // Writes one more snapshot of the partition. False if it is not held here.
