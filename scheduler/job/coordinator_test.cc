@@ -68,8 +68,7 @@ TEST_F(CoordinatorTest, TicketsAreOnlyForOwnRanks) {
                            const std::string& ticket) {
     return coordinator_->CheckNodeTicket(node, incarnation, ticket).code();
   };
-  EXPECT_EQ(code_of(first.node(), first.incarnation(), first.node_ticket()),
-            absl::StatusCode::kOk);
+  EXPECT_EQ(code_of(first.node(), first.incarnation(), first.node_ticket()), absl::StatusCode::kOk);
 
   const RegisterResponse second = Join(WORKER_ROLE);
   EXPECT_EQ(second.logical_workers_size(), 0);
