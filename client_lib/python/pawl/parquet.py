@@ -214,8 +214,8 @@ def _kind_of(error: Exception, is_local: bool) -> type[errors.Error]:
         return errors.PermissionDeniedError
     if not isinstance(error, OSError) or error.errno in (errno.EISDIR, errno.ENOTDIR):
         return errors.InvalidArgumentError
-    # Of a local file without a number of the system, pyarrow has read something that is not
-    # Parquet. Object stores that are away give no number either.
+    # If an error of a local file has no number of the system, pyarrow has read something that is
+    # not Parquet. Object stores that are away give no number either.
     if is_local and error.errno is None:
         return errors.InvalidArgumentError
     return errors.UnavailableError
