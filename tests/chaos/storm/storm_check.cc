@@ -94,21 +94,36 @@ absl::StatusOr<uint64_t> StormCheck::CountBallast(Client& client) {
   return applied;
 }
 
+absl::StatusOr<std::map<std::string, InspectResponse>> StormCheck::InspectServers() {
+  const MonotonicTime deadline = Clock::Real().Now() + kSettleLimit;
+  while (true) {
+    PAWL_ASSIGN_OR_RETURN(const GetStatusResponse before, cluster_.GetStatus());
+    std::map<std::string, InspectResponse> responses;
+    for (const std::string& server : servers_) {
+      InspectRequest request;
+      request.set_job_id(job_id_);
+      request.set_digest(true);
+      PAWL_RETURN_IF_ERROR(
+          Annotate(Control(cluster_, server,
+                           [&](ServerControl::Stub& stub, grpc::ClientContext& context) {
+                             return stub.Inspect(&context, request, &responses[server]);
+                           }),
+                   server));
+    }
+    // A partition that is handed over meanwhile is counted by both of its primaries, or by none.
+    PAWL_ASSIGN_OR_RETURN(const GetStatusResponse after, cluster_.GetStatus());
+    if (before.routing_epoch() == after.routing_epoch() || Clock::Real().Now() >= deadline)
+      return responses;
+    std::this_thread::sleep_for(kSettleInterval);
+  }
+}
+
 absl::Status StormCheck::CompareDigests(const LedgerDigest& digest, uint32_t table,
                                         uint64_t applied) {
   std::map<uint32_t, LedgerDigest::Record> reported;
   uint64_t counted = 0;
-  for (const std::string& server : servers_) {
-    InspectRequest request;
-    request.set_job_id(job_id_);
-    request.set_digest(true);
-    InspectResponse response;
-    PAWL_RETURN_IF_ERROR(
-        Annotate(Control(cluster_, server,
-                         [&](ServerControl::Stub& stub, grpc::ClientContext& context) {
-                           return stub.Inspect(&context, request, &response);
-                         }),
-                 server));
+  PAWL_ASSIGN_OR_RETURN(const auto responses, InspectServers());
+  for (const auto& [server, response] : responses) {
     counted += response.counters().keys_pushed();
     report_.pushes_deduplicated += response.counters().pushes_deduplicated();
     for (const PartitionDigest& partition : response.digests()) {

@@ -4,12 +4,15 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "client_lib/client.h"
+#include "proto/server_control.pb.h"
 #include "tests/chaos/storm/storm.h"
 #include "tests/chaos/storm/storm_report.h"
 #include "tests/harness/ledger/ledger.h"
@@ -41,6 +44,8 @@ class StormCheck {
  private:
   // Returns how often rows of ballast were applied.
   absl::StatusOr<uint64_t> CountBallast(Client& client);
+  // By server, all by one routing, if it stays unchanged for long enough.
+  absl::StatusOr<std::map<std::string, InspectResponse>> InspectServers();
   // `applied`: the applications that the rows of all tables show.
   absl::Status CompareDigests(const LedgerDigest& digest, uint32_t table, uint64_t applied);
 
