@@ -273,20 +273,18 @@ TEST_F(FollowersTest, AddressOfUnlistedServerIsForgotten) {
   EXPECT_EQ(transport_.forgotten.size(), 1u);
 }
 
-// This server is the primary, and server-1 learns partition 0 from it by a snapshot of two pieces.
-// The second piece waits for its turn once the first has been answered.
-class LargeSnapshotTest : public ReplicaTest {
+// This server is the primary, and server-1 learns partition 0 from it.
+class FirstSnapshotTest : public ReplicaTest {
  protected:
-  explicit LargeSnapshotTest(uint64_t repair_bytes_per_s = 1) {
-    options_.replication.repair_bytes_per_s = repair_bytes_per_s;
-    options_.replication.processor_pressure = [this] { return pressure_; };
+  // The partition has the fewest blocks with more than `bytes` of parameters.
+  void AddLearner(size_t bytes) {
     Begin();
     plane_->AdoptRouting(Routing(1, {{.primary = 0}}));
     plane_->CreateTable(plane_->epoch(), WithSgd(DenseTableSpec("large", {1 << 20}, kTable)),
                         [](absl::Status status) { EXPECT_TRUE(status.ok()) << status; });
     PushRequest push = EmptyPush(0, 1);
     PushSegment& segment = *push.mutable_segments(0);
-    for (uint64_t block = 0; segment.values().size() <= kSnapshotPieceBytes; ++block) {
+    for (uint64_t block = 0; segment.values().size() <= bytes; ++block) {
       if (PartitionOf(kTable, block, kPartitions) != 0) continue;
       segment.mutable_keys()->append(reinterpret_cast<const char*>(&block), sizeof(block));
       segment.mutable_values()->append(kBlockElements * sizeof(float), '\0');
@@ -295,6 +293,17 @@ class LargeSnapshotTest : public ReplicaTest {
     plane_->AdoptRouting(
         Routing(2, {{.primary = 0, .learners = {1}, .learners_since = 2}, {.primary = 0}}));
     AnswerEmptyPositions();
+  }
+};
+
+// The snapshot has two pieces. The second piece waits for its turn once the first has been
+// answered.
+class LargeSnapshotTest : public FirstSnapshotTest {
+ protected:
+  explicit LargeSnapshotTest(uint64_t repair_bytes_per_s = 1) {
+    options_.replication.repair_bytes_per_s = repair_bytes_per_s;
+    options_.replication.processor_pressure = [this] { return pressure_; };
+    AddLearner(kSnapshotPieceBytes);
     EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
   }
 
@@ -392,23 +401,9 @@ TEST_F(LargeSnapshotTest, ServerThatRefusesSnapshotsIsReported) {
   EXPECT_EQ(Silent(), std::vector<std::string>()) << "it may have room again";
 }
 
-TEST_F(FollowersTest, PartitionOverTheLimitIsNotSent) {
+TEST_F(FirstSnapshotTest, PartitionOverTheLimitIsNotSent) {
   options_.replication.max_snapshot_bytes = 1000;
-  Begin();
-  plane_->AdoptRouting(Routing(1, {{.primary = 0}}));
-  plane_->CreateTable(plane_->epoch(), WithSgd(DenseTableSpec("large", {1 << 20}, kTable)),
-                      [](absl::Status status) { EXPECT_TRUE(status.ok()) << status; });
-  PushRequest push = EmptyPush(0, 1);
-  PushSegment& segment = *push.mutable_segments(0);
-  for (uint64_t block = 0; segment.keys().empty(); ++block) {
-    if (PartitionOf(kTable, block, kPartitions) == 0)
-      segment.mutable_keys()->append(reinterpret_cast<const char*>(&block), sizeof(block));
-  }
-  segment.mutable_values()->append(kBlockElements * sizeof(float), '\0');
-  ASSERT_TRUE(Send(Method::kPush, push)->value().ok());
-  plane_->AdoptRouting(
-      Routing(2, {{.primary = 0, .learners = {1}, .learners_since = 2}, {.primary = 0}}));
-  AnswerEmptyPositions();
+  AddLearner(1000);
   for (int i = 0; i < 5; ++i) {
     EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 0u);
     clock_.Advance(kMaxSnapshotRetryInterval);
