@@ -340,7 +340,7 @@ class RunNodeTest(unittest.TestCase):
         self.assertEqual(node.stdout.read(), "drained\n")
 
     def test_sigterm_at_the_start_reaches_the_node_once(self):
-        # Between the two places that pass it on.
+        # Between the two places that pass it on, and before the node's process can take it.
         begin = 'node=$!\n'
         script = text_of("kubernetes", "run-node")
         self.assertEqual(script.count(begin + "#"), 1)
