@@ -139,9 +139,9 @@ CheckpointDirector::Outcome CheckpointDirector::OnFailed(const Order& order,
   if (absl::IsOutOfRange(status) || absl::IsAborted(status)) {
     spdlog::info("{} is tried again later: {}", order.Text(), status.ToString());
     if (absl::IsOutOfRange(status)) {
-      checkpoints_.OnTooLate();
+      checkpoints_.OnTooLate(now);
     } else {
-      checkpoints_.OnMoved();
+      checkpoints_.OnMoved(now);
     }
     return {};
   }

@@ -78,7 +78,9 @@ std::optional<uint64_t> Checkpoints::DueStep(uint64_t step) const {
   const uint64_t every = policy_.every_steps();
   if (every == 0) return std::nullopt;
   const uint64_t after = std::max(step + lead_, last_asked_);
-  const uint64_t due = RoundUp((after / every + 1) * every);
+  // The multiple before `after` may be rounded up to a step after it.
+  uint64_t due = RoundUp(after / every * every);
+  if (due <= after) due = RoundUp((after / every + 1) * every);
   // Not much earlier: another request may come first.
   if (due > after + std::max(kCheckpointReach, steps_per_s_.value_or(0))) return std::nullopt;
   return due;
@@ -87,7 +89,7 @@ std::optional<uint64_t> Checkpoints::DueStep(uint64_t step) const {
 std::optional<Checkpoints::Order> Checkpoints::Next(MonotonicTime now, uint64_t step,
                                                     uint64_t last_step) {
   NoteProgress(now, step);
-  if (in_progress_.has_value()) return std::nullopt;
+  if (in_progress_.has_value() || late_at_ == step) return std::nullopt;
   // No cut lies after the end of the training.
   const auto within = [&](uint64_t wanted) { return last_step == 0 || wanted <= last_step; };
   // The job's folder gets the last step from the final checkpoint, if its parameters are the same.
@@ -98,6 +100,7 @@ std::optional<Checkpoints::Order> Checkpoints::Next(MonotonicTime now, uint64_t 
   if (last_step > step && last_step > last_asked_) soon = std::min(soon, last_step);
   const auto begin = [&](uint64_t at, std::string dir, bool urgent) {
     last_asked_ = at;
+    known_step_ = step;
     const bool is_own = dir == policy_.dir();
     if (is_own) {
       last_started_ = now;
@@ -116,7 +119,7 @@ std::optional<Checkpoints::Order> Checkpoints::Next(MonotonicTime now, uint64_t 
   const bool time_is_over = policy_.every_seconds() > 0 &&
                             now - last_started_ >= std::chrono::seconds(policy_.every_seconds());
   // The next one by steps is as good as a missed one.
-  const bool wants_soon = time_is_over || (missed_ && !due.has_value());
+  const bool wants_soon = time_is_over || (missed_ && now >= repeat_after_ && !due.has_value());
   if (wants_soon && before_end(soon)) return begin(soon, policy_.dir(), time_is_over);
   return std::nullopt;
 }
@@ -129,17 +132,21 @@ uint64_t Checkpoints::LongestLead() const {
   return std::min(in_time, kMaxCheckpointLead);
 }
 
-void Checkpoints::OnTooLate() {
+void Checkpoints::OnTooLate(MonotonicTime now) {
+  late_at_ = known_step_;
   lead_ = std::max(lead_, std::min(lead_ * 2, LongestLead()));
   in_time_ = 0;
-  OnMoved();
+  OnMoved(now);
 }
 
-void Checkpoints::OnMoved() {
+void Checkpoints::OnMoved(MonotonicTime now) {
   const std::optional<Order> order = std::exchange(in_progress_, std::nullopt);
   if (!order.has_value()) return;
   if (!order->urgent) {
-    if (order->dir == policy_.dir()) missed_ = true;
+    if (IsPeriodic(*order)) {
+      missed_ = true;
+      repeat_after_ = now + kMissedCheckpointPause;
+    }
     return;
   }
   // First in the queue: it has waited longest.
@@ -151,6 +158,10 @@ void Checkpoints::OnFailed(const absl::Status& why) {
   in_progress_.reset();
   status_.set_failed(status_.failed() + 1);
   status_.set_last_failure(BoundedText(why.ToString(), kMaxFailureBytes));
+}
+
+bool Checkpoints::IsPeriodic(const Order& order) const {
+  return !order.urgent && order.dir == policy_.dir();
 }
 
 bool Checkpoints::IsInProgress(const Order& order) const {
@@ -192,17 +203,18 @@ void Checkpoints::Abandon() {
 CheckpointStatus Checkpoints::Status() const {
   CheckpointStatus status = status_;
   if (in_progress_.has_value()) status.set_in_progress_step(in_progress_->step);
+  status.set_repeats_periodic(missed_ || (in_progress_.has_value() && IsPeriodic(*in_progress_)));
   return status;
 }
 
 void Checkpoints::Restore(const CheckpointStatus& stored) {
   status_ = stored;
   // The checkpoint in progress may exist or not. Its step is not requested again. A later one is if
-  // it was one of every_steps; callers ask again for theirs.
-  missed_ = policy_.every_steps() > 0 && stored.in_progress_step() > 0 &&
-            stored.in_progress_step() % policy_.every_steps() == 0;
+  // it was periodic; callers ask again for theirs.
+  missed_ = stored.repeats_periodic();
   last_asked_ = std::max(stored.in_progress_step(), stored.last_step());
   status_.clear_in_progress_step();
+  status_.clear_repeats_periodic();
 }
 
 }  // namespace pawl

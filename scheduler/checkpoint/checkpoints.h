@@ -29,6 +29,9 @@ inline constexpr uint32_t kCheckpointsBeforeLessLead = 8;
 // A checkpoint of the every_steps policy is requested this many steps, or a second, before it is
 // due.
 inline constexpr uint64_t kCheckpointReach = 8;
+// A checkpoint of the every_steps policy that was late or met a move is not repeated earlier: while
+// partitions move, servers would write parts again and again.
+inline constexpr std::chrono::seconds kMissedCheckpointPause{10};
 // The limit on folders with a requested checkpoint that has not started.
 inline constexpr size_t kMaxWantedFolders = 64;
 
@@ -78,10 +81,11 @@ class Checkpoints {
   bool IsInProgress(const Order& order) const;
 
   // The outcome of the checkpoint in progress. OnTooLate: some partition had reached the step; the
-  // next attempt has a larger lead. OnMoved: partitions moved, which does not change the lead. The
-  // next attempt follows as soon as possible, unless its callers have withdrawn.
-  void OnTooLate();
-  void OnMoved();
+  // next attempt has a larger lead, and waits until progress is known. OnMoved: partitions moved,
+  // which does not change the lead. The next attempt follows as soon as possible, or after
+  // kMissedCheckpointPause if no caller waits for it.
+  void OnTooLate(MonotonicTime now);
+  void OnMoved(MonotonicTime now);
   void OnFailed(const absl::Status& why);
   // Also of a checkpoint that the final one has replaced.
   void OnCompleted(const Order& order, const std::string& folder, uint64_t unix_ms);
@@ -108,9 +112,11 @@ class Checkpoints {
 
  private:
   void NoteProgress(MonotonicTime now, uint64_t step);
+  // Whether it is one of every_steps that no caller waits for.
+  bool IsPeriodic(const Order& order) const;
   // The upper limit of the lead.
   uint64_t LongestLead() const;
-  // The multiple of every_steps to cut at, if its request is due.
+  // The step to cut at for a multiple of every_steps, if its request is due.
   std::optional<uint64_t> DueStep(uint64_t step) const;
 
   // The first step from `step` on at which a cut is allowed.
@@ -125,8 +131,13 @@ class Checkpoints {
   // The job's own folder lacks a checkpoint of the every_steps policy, which met a move or a
   // restart of the scheduler, or was too late.
   bool missed_ = false;
+  MonotonicTime repeat_after_ = MonotonicTime::min();
   // Requested steps only grow.
   uint64_t last_asked_ = 0;
+  // The highest step known at the last request, and at the last one that was late: it was out of
+  // date, for example because the scheduler has just restarted.
+  uint64_t known_step_ = 0;
+  std::optional<uint64_t> late_at_;
   // Doubled by each late checkpoint, halved after kCheckpointsBeforeLessLead timely ones in a row:
   // a partition that moves between request and cut is late too, and frequent moves would otherwise
   // raise the lead without end.

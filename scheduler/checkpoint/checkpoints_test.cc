@@ -69,21 +69,26 @@ TEST_F(CheckpointsTest, LateCheckpointDoublesTheLead) {
   Checkpoints checkpoints = Make(10);
   ASSERT_TRUE(checkpoints.Request("/asked").ok());
   EXPECT_EQ(Next(checkpoints, 100), 102u);
-  checkpoints.OnTooLate();
-  EXPECT_EQ(Next(checkpoints, 100), 103u);
-  checkpoints.OnTooLate();
-  EXPECT_EQ(Next(checkpoints, 100), 105u);
+  checkpoints.OnTooLate(clock_.Now());
+  EXPECT_EQ(Next(checkpoints, 100), 0u) << "step 100 is out of date";
+  EXPECT_EQ(Next(checkpoints, 101), 104u);
+  checkpoints.OnTooLate(clock_.Now());
+  EXPECT_EQ(Next(checkpoints, 102), 107u);
   checkpoints.OnCompleted(*checkpoints.in_progress(), "/asked/a", 5);
 }
 
 TEST_F(CheckpointsTest, MissedPeriodicCheckpointIsMadeSoon) {
   Checkpoints checkpoints = Make(1000);
   EXPECT_EQ(Next(checkpoints, 995), 1000u);
-  checkpoints.OnMoved();
+  checkpoints.OnMoved(clock_.Now());
+  EXPECT_EQ(Next(checkpoints, 1005), 0u) << "partitions may still move";
+  clock_.Advance(kMissedCheckpointPause);
   EXPECT_EQ(Next(checkpoints, 1005), 1007u);
   EXPECT_EQ(checkpoints.in_progress()->dir, "/own");
   EXPECT_EQ(checkpoints.in_progress()->keep, 3u);
-  checkpoints.OnTooLate();
+  checkpoints.OnTooLate(clock_.Now());
+  clock_.Advance(kMissedCheckpointPause);
+  EXPECT_EQ(Next(checkpoints, 1005), 0u) << "step 1005 is out of date";
   EXPECT_EQ(Next(checkpoints, 1007), 1010u);
   checkpoints.OnCompleted(*checkpoints.in_progress(), "/own/a", 5);
   EXPECT_EQ(Next(checkpoints, 1010), 0u);
@@ -91,7 +96,8 @@ TEST_F(CheckpointsTest, MissedPeriodicCheckpointIsMadeSoon) {
   checkpoints.OnFailed(absl::ResourceExhaustedError("the disk is full"));
   EXPECT_EQ(Next(checkpoints, 2005), 0u) << "it would fail again";
   EXPECT_EQ(Next(checkpoints, 2995), 3000u);
-  checkpoints.OnMoved();
+  checkpoints.OnMoved(clock_.Now());
+  clock_.Advance(kMissedCheckpointPause);
   EXPECT_EQ(Next(checkpoints, 3002, 3005), 0u) << "the final checkpoint follows";
 }
 
@@ -100,7 +106,7 @@ TEST_F(CheckpointsTest, MovedPartitionsKeepTheLead) {
   for (uint64_t step = 100; step < 130; ++step) {
     ASSERT_TRUE(checkpoints.Request("/asked").ok());
     ASSERT_NE(Next(checkpoints, step), 0u);
-    checkpoints.OnMoved();
+    checkpoints.OnMoved(clock_.Now());
   }
   EXPECT_EQ(Next(checkpoints, 200), 202u) << "no checkpoint was late";
   checkpoints.OnCompleted(*checkpoints.in_progress(), "/asked/a", 5);
@@ -116,7 +122,7 @@ TEST_F(CheckpointsTest, LeadShrinksAfterTimelyCheckpoints) {
     EXPECT_TRUE(checkpoints.Request("/asked").ok());
     const uint64_t at = Next(checkpoints, step);
     in_time ? checkpoints.OnCompleted(*checkpoints.in_progress(), "/asked/a", 5)
-            : checkpoints.OnTooLate();
+            : checkpoints.OnTooLate(clock_.Now());
     return at - step - 1;
   };
   for (const uint64_t grown : {1, 2, 4}) EXPECT_EQ(lead(/*in_time=*/false), grown);
@@ -140,8 +146,8 @@ TEST_F(CheckpointsTest, LeadIsBoundedByTime) {
   EXPECT_EQ(Next(checkpoints, 9), 0u);
   for (uint64_t i = 0; i < 25; ++i) {
     ASSERT_TRUE(checkpoints.Request("/asked").ok());
-    ASSERT_NE(Next(checkpoints, 10), 0u);
-    checkpoints.OnTooLate();
+    ASSERT_NE(Next(checkpoints, 10 + i), 0u);
+    checkpoints.OnTooLate(clock_.Now());
   }
   const uint64_t so_far = 600;
   EXPECT_EQ(Next(checkpoints, so_far), so_far + 10 * kMaxCheckpointLeadTime.count() + 1);
@@ -190,11 +196,11 @@ TEST_F(CheckpointsTest, RequestedFoldersAreBounded) {
   ASSERT_TRUE(checkpoints.Request("/again").ok());
   EXPECT_FALSE(checkpoints.Request("/too_many").ok());
   // A late checkpoint is requested again beyond the limit, but only for a waiting caller.
-  checkpoints.OnTooLate();
+  checkpoints.OnTooLate(clock_.Now());
   EXPECT_EQ(Next(checkpoints, 9), 12u);
   EXPECT_EQ(checkpoints.in_progress()->dir, "/1");
   checkpoints.Withdraw("/1");
-  checkpoints.OnTooLate();
+  checkpoints.OnTooLate(clock_.Now());
   EXPECT_NE(Next(checkpoints, 12), 0u);
   EXPECT_EQ(checkpoints.in_progress()->dir, "/2");
 }
@@ -217,7 +223,7 @@ TEST_F(CheckpointsTest, NothingIsCutAfterTheLastStep) {
   EXPECT_EQ(Next(checkpoints, 97, 99), 0u);
   ASSERT_TRUE(checkpoints.Request("/asked").ok());
   EXPECT_EQ(Next(checkpoints, 98, 99), 99u) << "the last step may be cut";
-  checkpoints.OnTooLate();
+  checkpoints.OnTooLate(clock_.Now());
   EXPECT_EQ(Next(checkpoints, 99, 99), 0u);
 }
 
@@ -301,6 +307,37 @@ TEST_F(CheckpointsTest, StatusSurvivesARestart) {
   EXPECT_EQ(Next(next, 28), 31u) << "30 was asked for, and may not exist";
   next.OnCompleted(*next.in_progress(), "/own/b", 5);
   EXPECT_EQ(Next(next, 33), 40u);
+}
+
+TEST_F(CheckpointsTest, MissedPeriodicCheckpointSurvivesRestarts) {
+  // Cuts are made only at multiples of 300, so the first is at 1200.
+  const auto make = [&] { return Checkpoints(Policy(1000, 0), clock_.Now(), 300); };
+  Checkpoints checkpoints = make();
+  ASSERT_EQ(Next(checkpoints, 1195), 1200u);
+  Checkpoints second = make();
+  second.Restore(checkpoints.Status());
+  EXPECT_EQ(Next(second, 1250), 1500u);
+  second.OnMoved(clock_.Now());
+  Checkpoints third = make();
+  third.Restore(second.Status());
+  EXPECT_EQ(Next(third, 1510), 1800u);
+  third.OnCompleted(*third.in_progress(), "/own/a", 5);
+  Checkpoints fourth = make();
+  fourth.Restore(third.Status());
+  EXPECT_EQ(Next(fourth, 1810), 0u);
+}
+
+// A restarted scheduler first knows the step that its predecessor has saved.
+TEST_F(CheckpointsTest, StaleStepAfterARestartKeepsTheLead) {
+  Checkpoints checkpoints = Make(1000);
+  ASSERT_EQ(Next(checkpoints, 995), 1000u);
+  Checkpoints next = Make(1000);
+  next.Restore(checkpoints.Status());
+  for (int tick = 0; tick < 12; ++tick) {
+    if (Next(next, 995) != 0) next.OnTooLate(clock_.Now());
+  }
+  clock_.Advance(kMissedCheckpointPause);
+  EXPECT_EQ(Next(next, 4500), 4503u);
 }
 
 TEST_F(CheckpointsTest, RequestedCheckpointIsNotMissedAfterARestart) {

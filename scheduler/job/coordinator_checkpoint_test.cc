@@ -70,9 +70,9 @@ TEST_F(CoordinatorCheckpointTest, StepThatHasPassedIsReplacedByALaterOne) {
   const auto answer = Ask("/asked");
   Reach(5);
   EXPECT_TRUE(written_.empty());
-  Reach(5);
+  Reach(6);
   ASSERT_EQ(written_.size(), 1u);
-  EXPECT_EQ(written_[0].manifest.step(), 8u);
+  EXPECT_EQ(written_[0].manifest.step(), 9u);
   EXPECT_EQ(Status().checkpoint().failed(), 0u);
 }
 

@@ -85,8 +85,8 @@ struct CoordinatorOptions {
   // Called at the job's end, outside the lock. An error fails a job that would have completed; the
   // function is then called again with the failed job. May be null.
   std::function<absl::Status(const JobReport&)> write_report;
-  // Completes a checkpoint in `dir` whose parts are all written, deletes old ones if `keep` is not
-  // 0, and calls `done` with the checkpoint's folder, on any thread. Called outside the lock; must
+  // Completes a checkpoint in `dir` whose parts are all written, calls `done` with the checkpoint's
+  // folder, on any thread, and deletes old ones if `keep` is not 0. Called outside the lock; must
   // not block. Null: no checkpoints are made.
   std::function<void(const std::string& dir, CheckpointManifest manifest, uint32_t keep,
                      absl::AnyInvocable<void(absl::StatusOr<std::string>)> done)>
