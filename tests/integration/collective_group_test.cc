@@ -249,6 +249,19 @@ TEST_F(CollectiveGroupTest, MemberWithoutAWorkingKindEndsWithAReason) {
   EXPECT_NE(said.find("cannot do collective operations by broken: "), std::string::npos) << said;
 }
 
+// Its address is not its machine's.
+TEST_F(CollectiveGroupTest, MemberThatCannotListenLeavesTheOthersTheirGroup) {
+  ASSERT_NO_FATAL_FAILURE(Begin());
+  StartMember({"--host=192.0.2.1"});
+  ASSERT_TRUE(cluster_->node(living_.back()).WaitUntil(Clock::Real().Now() + kWaitTimeout));
+  EXPECT_FALSE(cluster_->node(living_.back()).Succeeded());
+  living_.pop_back();
+  const std::string said = cluster_->Describe();
+  EXPECT_NE(said.find("cannot listen at 192.0.2.1"), std::string::npos) << said;
+  ASSERT_TRUE(WaitForGroup(kMembers, Clock::Real().Now(), 2).has_value());
+  EndMembers();
+}
+
 // Neither member waits for the other or retries forever.
 TEST_F(CollectiveGroupTest, MembersWithoutACommonKindReportTheirKinds) {
   ASSERT_NO_FATAL_FAILURE(BeginWithout(/*fixed_ports=*/false, 2));

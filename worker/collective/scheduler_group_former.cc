@@ -10,6 +10,7 @@
 #include "client_lib/base/mutex.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/rpc/futures.h"
+#include "client_lib/rpc/retry.h"
 #include "spdlog/spdlog.h"
 
 namespace pawl {
@@ -166,6 +167,11 @@ absl::StatusOr<Group> SchedulerGroupFormer::Form(const std::vector<GroupRank>& r
     if (!absl::IsAborted(last) && !absl::IsUnavailable(last) && !absl::IsDeadlineExceeded(last))
       return last;
     spdlog::info("group {:x} was not connected: {}", formed->generation(), last.ToString());
+    // Each attempt ends the others' group.
+    if (kind.ok() && !absl::IsAborted(last)) {
+      PAWL_RETURN_IF_ERROR(interrupt.SleepFor(GrowingPause(
+          static_cast<uint32_t>(failures_[kind->name]), kFirstFormPause, kLongestFormPause)));
+    }
   }
   return absl::UnavailableError(absl::StrCat(
       kMaxFormAttempts, " groups ended before they were connected; the last: ", last.message()));

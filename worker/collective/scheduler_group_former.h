@@ -20,6 +20,9 @@ namespace pawl {
 inline constexpr int kMaxFormAttempts = 8;
 // A kind is withdrawn after this many consecutive failures to connect.
 inline constexpr int kMaxKindFailures = 2;
+// The pause after a failure to connect, doubled after each further one in a row.
+inline constexpr std::chrono::milliseconds kFirstFormPause{50};
+inline constexpr std::chrono::milliseconds kLongestFormPause{5000};
 
 // Asks the scheduler for a group (JoinGroup), agrees with the members on a common kind of
 // collective (ExchangeInGroup and ChooseKind), creates this member's end of it, exchanges

@@ -20,7 +20,7 @@ absl::Status Interrupt::reason() const {
   return parent_ == nullptr ? absl::OkStatus() : parent_->reason();
 }
 
-absl::Status Interrupt::SleepFor(MonotonicDuration duration) {
+absl::Status Interrupt::SleepFor(MonotonicDuration duration) const {
   const MonotonicTime deadline = Clock::Real().Now() + duration;
   while (true) {
     if (absl::Status reason = this->reason(); !reason.ok()) return reason;

@@ -26,13 +26,13 @@ class Interrupt {
   // OK until Set.
   absl::Status reason() const;
   // Waits for `duration`, or until Set. Returns reason().
-  absl::Status SleepFor(MonotonicDuration duration);
+  absl::Status SleepFor(MonotonicDuration duration) const;
 
  private:
   const Interrupt* const parent_;
 
   mutable Mutex mu_;
-  CondVar set_;
+  mutable CondVar set_;
   absl::Status reason_ PAWL_GUARDED_BY(mu_);
 };
 

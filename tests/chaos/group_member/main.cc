@@ -42,6 +42,7 @@ ABSL_FLAG(std::string, notes, "", "file that gets a line after each all-reduce")
 ABSL_FLAG(uint64_t, elements, uint64_t{2} << 20, "float32 elements per all-reduce");
 ABSL_FLAG(std::vector<std::string>, kinds, {"gloo"},
           "names under which it offers its (Gloo) collectives; connections by \"broken\" fail");
+ABSL_FLAG(std::string, host, "", "where it listens; empty: this machine's address");
 ABSL_FLAG(std::string, node, "", "return as this node");
 ABSL_FLAG(uint64_t, node_job_id, 0, "job of --node");
 
@@ -214,8 +215,9 @@ int Run(EndSignal& signal) {
   options.node_job_id = absl::GetFlag(FLAGS_node_job_id);
   const bool complete = !options.scheduler.empty() && !absl::GetFlag(FLAGS_notes).empty();
   if (!complete) return UsageError("--scheduler and --notes are required");
-  const auto host = LocalAddressTowards(options.scheduler);
+  absl::StatusOr<std::string> host = LocalAddressTowards(options.scheduler);
   if (!host.ok()) return UsageError(host.status().message());
+  if (const std::string named = absl::GetFlag(FLAGS_host); !named.empty()) host = named;
   auto client = Client::Connect(options);
   if (!client.ok()) {
     spdlog::error("{}", client.status().ToString());

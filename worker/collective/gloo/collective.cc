@@ -138,7 +138,7 @@ absl::StatusOr<std::unique_ptr<GlooCollective>> GlooCollective::Create(const Opt
     try {
       collective->Listen();
     } catch (const std::exception& exception) {
-      status = absl::UnavailableError(
+      status = absl::FailedPreconditionError(
           absl::StrCat("cannot listen at ", options.host, ": ", exception.what()));
     }
     pthread_sigmask(SIG_SETMASK, &former, nullptr);

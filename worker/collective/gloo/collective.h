@@ -55,8 +55,8 @@ class GlooCollective final : public ConnectableCollective {
     // How long each other member may take to connect; applies in addition to Connect's own timeout.
     std::chrono::milliseconds pair_timeout{10000};
   };
-  // INVALID_ARGUMENT for an invalid place or too many members, UNAVAILABLE if the host is not this
-  // machine's.
+  // INVALID_ARGUMENT for an invalid place or too many members, FAILED_PRECONDITION if the host is
+  // not this machine's.
   static absl::StatusOr<std::unique_ptr<GlooCollective>> Create(const Options& options);
   ~GlooCollective() override;
 
