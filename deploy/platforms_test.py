@@ -709,18 +709,50 @@ class SlurmTest(unittest.TestCase):
         again.send_signal(signal.SIGTERM)
         self.assertEqual(again.wait(2 * PATIENCE_S), 0, self.log())
 
-    def test_killed_worker_is_restarted(self):
+    def wait_for_steps(self, batch, beyond=0):
+        out = self.environment["OUT"]
+        wait_for("steps", lambda: self.steps(out) > beyond or batch.poll() is not None)
+        self.assertIsNone(batch.poll(), self.log())
+
+    def signal_worker(self, name):
+        worker = "pawl-worker --data_dir=%s/worker-0 " % self.environment["LOCAL"]
+        found = subprocess.run(["pkill", "-" + name, "-f", worker], check=False)
+        self.assertEqual(found.returncode, 0)
+
+    def test_dead_worker_is_restarted(self):
         self.write_job(epochs=1000000)
         batch = self.submit()
-        wait_for(
-            "steps", lambda: self.steps(self.environment["OUT"]) > 0 or batch.poll() is not None
-        )
-        worker = "pawl-worker --data_dir=%s/worker-0 " % self.environment["LOCAL"]
-        found = subprocess.run(["pkill", "-KILL", "-f", worker], check=False)
-        self.assertEqual(found.returncode, 0)
+        self.wait_for_steps(batch)
+        self.signal_worker("KILL")
         wait_for("a restart", lambda: "is restarted (1 of" in self.log())
+        # It joins again first.
+        self.wait_for_steps(batch, self.steps(self.environment["OUT"]))
+        # A machine that hangs for longer than the lease.
+        self.signal_worker("STOP")
+        wait_for("its lease's end", lambda: "no heartbeat for" in self.log())
+        self.signal_worker("CONT")
+        wait_for("another restart", lambda: "ended with 1 and is restarted (2 of" in self.log())
         batch.send_signal(signal.SIGTERM)
         self.assertEqual(batch.wait(2 * PATIENCE_S), 0, self.log())
+
+    def test_named_output_folder_can_be_used_again(self):
+        self.write_job(epochs=1000000)
+        for run in range(3):
+            batch = self.submit()
+            self.wait_for_steps(batch)
+            batch.send_signal(signal.SIGUSR1)
+            self.assertEqual(batch.wait(2 * PATIENCE_S), 0, self.log())
+            made = glob.glob(os.path.join(self.checkpoints, "clicks-step-*"))
+            self.assertEqual(len(made), run + 1, self.log())
+
+    def test_workers_get_their_flags(self):
+        self.write_job(epochs=1)
+        self.write_program(self.bundled("pawl-scheduler"), FAKE_SCHEDULER % "{}")
+        self.write_program(self.bundled("pawl-server"), "#!/bin/bash\n")
+        self.write_program(self.bundled("pawl-worker"), '#!/bin/bash\necho "$@"\n')
+        batch = self.submit(WORKER_FLAGS="--insecure_collectives --listen=127.0.0.1:0")
+        self.assertEqual(batch.wait(PATIENCE_S), 0, self.log())
+        self.assertIn("--device=cpu --insecure_collectives --listen=127.0.0.1:0\n", self.log())
 
 
 if __name__ == "__main__":
