@@ -10,10 +10,12 @@ import math
 import os
 import random
 import shutil
+import signal
+import subprocess
 import sys
 import unittest
 
-from testing.program import TrainingTest
+from testing.program import LIMIT_S, TrainingTest
 
 # What an evaluation of the same parameters need not share.
 OF_THE_RUN = ("evaluation", "time", "train_s", "trained_samples")
@@ -102,6 +104,27 @@ model { %s } optimizer { adagrad { learning_rate: 0.1 } } evaluation { group_by:
         self.assertEqual(glob.glob(self.path("eval.libsvm.*.pawlindex")), [])
         in_memory = self.evaluate("--set=data.stream_eval=false")
         self.assertEqual(scores_of(in_memory["eval"]), expected)
+
+    def test_signal_ends_the_making_of_an_index(self):
+        self.train("--set=data.window_samples=150", "--set=data.stream_eval=true",
+                   "--set=evaluation.group_by=")
+        # A worker that makes an index for ever.
+        programs = self.path("programs")
+        os.mkdir(programs)
+        began = self.path("began")
+        os.mkfifo(began)
+        for name in ("pawl-scheduler", "pawl-server", "pawl-worker"):
+            self.write("programs/" + name, "#!/bin/sh\necho > %s\nexec sleep 1000\n" % began)
+            os.chmod(os.path.join(programs, name), 0o700)
+        evaluation = subprocess.Popen(
+            [self.PAWLCTL, "evaluate", "--checkpoint=" + self.checkpoints],
+            env=dict(self.environment, PAWL_BIN_DIR=programs),
+        )
+        self.addCleanup(evaluation.kill)
+        with open(began, encoding="utf-8") as file:
+            file.readline()
+        evaluation.terminate()
+        self.assertEqual(evaluation.wait(LIMIT_S), -signal.SIGTERM)
 
     def test_every_checkpoint_of_a_bounded_job_can_be_evaluated(self):
         self.train(

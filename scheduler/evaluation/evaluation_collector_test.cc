@@ -226,7 +226,11 @@ TEST(EvaluationCollectorTest, FinishedRankIsNotWaitedFor) {
 
 TEST(EvaluationCollectorTest, PartsToComeTakeNoMemory) {
   EvaluationCollector collector(64, LOGISTIC);
-  const size_t before = mallinfo2().uordblks;
+  const auto used = [] {
+    const struct mallinfo2 info = mallinfo2();
+    return info.uordblks + info.hblkhd;
+  };
+  const size_t before = used();
   for (uint32_t rank = 0; rank < 64; ++rank) {
     ReportEvaluationRequest request;
     request.set_evaluation(1);
@@ -234,7 +238,7 @@ TEST(EvaluationCollectorTest, PartsToComeTakeNoMemory) {
     request.set_parts(kMaxEvaluationParts);
     ASSERT_TRUE(collector.Add(request).ok());
   }
-  EXPECT_LT(mallinfo2().uordblks, before + (size_t{1} << 20));
+  EXPECT_LT(used(), before + (size_t{1} << 20));
 }
 
 TEST(EvaluationCollectorTest, ImpossiblePartsAreRefusedAndChangeNothing) {

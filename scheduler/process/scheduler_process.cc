@@ -155,11 +155,11 @@ absl::StatusOr<SchedulerProcess::ExitCode> SchedulerProcess::BecomeLeaderAndLoad
                                            StateToResume(stored, coordinator_options_, startup_));
                      return state.has_value();
                    }));
-  if (leadership == Leadership::kStopped) return kExitDone;
+  if (leadership == Leadership::kStopped) return CodeOfSignal();
   // Checked again now that a server would notice the state's folder.
   PAWL_RETURN_IF_ERROR(CheckDataDir());
   absl::StatusOr<std::optional<StoredState>> loaded = LoadState(*store_, must_end);
-  if (absl::IsCancelled(loaded.status())) return kExitDone;
+  if (absl::IsCancelled(loaded.status())) return CodeOfSignal();
   PAWL_ASSIGN_OR_RETURN(stored_, std::move(loaded));
   if (options_.rebuild) {
     if (stored_.has_value()) {
@@ -167,10 +167,10 @@ absl::StatusOr<SchedulerProcess::ExitCode> SchedulerProcess::BecomeLeaderAndLoad
           "--rebuild: ", store_->Describe(), " holds a state; omit --rebuild to continue from it"));
     }
     const absl::Status rebuilt = RebuildAndStore();
-    if (absl::IsCancelled(rebuilt)) return kExitDone;
+    if (absl::IsCancelled(rebuilt)) return CodeOfSignal();
     PAWL_RETURN_IF_ERROR(Annotate(rebuilt, "--rebuild"));
     loaded = LoadState(*store_, must_end);
-    if (absl::IsCancelled(loaded.status())) return kExitDone;
+    if (absl::IsCancelled(loaded.status())) return CodeOfSignal();
     PAWL_ASSIGN_OR_RETURN(stored_, std::move(loaded));
   }
   PAWL_ASSIGN_OR_RETURN(restored_, StateToResume(stored_, coordinator_options_, startup_));
@@ -183,10 +183,11 @@ absl::StatusOr<SchedulerProcess::ExitCode> SchedulerProcess::BecomeLeaderAndLoad
   }
   if (has_ended) {
     // Service managers restart a scheduler that has ended; that must not train the job again.
+    const std::string from = options_.restore.empty() ? "its start" : options_.restore;
     spdlog::info(
-        "ended: job '{}' has already ended: {}. Use --restart_ended_job to train it again from its "
-        "start",
-        coordinator_options_.job.name(), JobState_Name(restored_->state()));
+        "ended: job '{}' has already ended: {}. To train it again from {}, name another place for "
+        "the state, or use --restart_ended_job once",
+        coordinator_options_.job.name(), JobState_Name(restored_->state()), from);
     return restored_->state() == FAILED ? kExitFailed : kExitDone;
   }
   if (!restored_.has_value()) {
@@ -203,6 +204,10 @@ absl::StatusOr<SchedulerProcess::ExitCode> SchedulerProcess::BecomeLeaderAndLoad
   coordinator_options_.job_id = job_id_;
   job_ = coordinator_options_.job;
   return std::nullopt;
+}
+
+int SchedulerProcess::CodeOfSignal() const {
+  return options_.stop_on_sigterm ? kExitDone : kExitRestart;
 }
 
 absl::Status SchedulerProcess::RebuildAndStore() {
@@ -239,7 +244,7 @@ absl::Status SchedulerProcess::RebuildAndStore() {
 }
 
 absl::Status SchedulerProcess::StartListening() {
-  service_ = std::make_unique<SchedulerService>([this] { return StatusWhileVerifying(); });
+  service_ = std::make_unique<SchedulerService>([this] { return StatusBeforeServing(); });
   service_->SetAuditLog(audit_.get());
   service_->SetCheckpointRoots(AllowedFolders(options_.checkpoint_roots));
   // The nodes of a new job do not look for an earlier scheduler's address.
@@ -263,7 +268,10 @@ absl::Status SchedulerProcess::WriteAddress() {
                   "--address_file");
 }
 
-GetStatusResponse SchedulerProcess::StatusWhileVerifying() const {
+absl::StatusOr<GetStatusResponse> SchedulerProcess::StatusBeforeServing() const {
+  // A worker that failed would take a status without steps for that of a job that has not started.
+  if (restored_.has_value())
+    return absl::UnavailableError("the scheduler continues a job and does not serve yet");
   GetStatusResponse status;
   *status.mutable_job() = job_;
   status.set_job_id(job_id_);
@@ -292,7 +300,7 @@ absl::Status SchedulerProcess::PrepareCheckpointsOrExit() {
       // Exits here, where the locals that the thread uses still exist.
       spdlog::info(
           "ended: told to end while the checkpoint was being verified; the job has not started");
-      Exit(kExitDone);
+      Exit(CodeOfSignal());
     }
     if (Clock::Real().Now() < next_line) continue;
     spdlog::info("verifying {}: {} of {} parts, {} of {} bytes", options_.restore,
@@ -513,8 +521,9 @@ int SchedulerProcess::ShutDown() {
   spdlog::info("ended: {}", JobState_Name(state));
   const int code = state == FAILED ? kExitFailed : kExitDone;
   if (reading_hangs || writing_hangs) {
-    spdlog::warn("a checkpoint is still being {}; its folder seems to hang",
-                 writing_hangs ? "written" : "read");
+    spdlog::warn("{}; the folder hangs or is slow",
+                 writing_hangs ? "a checkpoint is still being written, or old ones deleted"
+                               : "a checkpoint is still being read");
     Exit(code);
   }
   if (saving_hangs) {

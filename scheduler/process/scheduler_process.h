@@ -59,6 +59,8 @@ class SchedulerProcess {
   void DirectUntilEnd();
   int ShutDown();
 
+  // The exit code of a scheduler that a signal ends before it directs the job.
+  int CodeOfSignal() const;
   // Stores the state that the living servers report.
   absl::Status RebuildAndStore();
   absl::Status WriteAddress();
@@ -75,8 +77,8 @@ class SchedulerProcess {
   void StartScrubber();
   // Writes the last points of the learning curve. False: the file hangs. REQUIRES: opened_.
   bool StopCurve();
-  // The answer of GetStatus before the coordinator exists.
-  GetStatusResponse StatusWhileVerifying() const;
+  // The answer of GetStatus until the service begins: of a new job. UNAVAILABLE: the job continues.
+  absl::StatusOr<GetStatusResponse> StatusBeforeServing() const;
 
   const SchedulerOptions options_;
   EndSignal& signal_;

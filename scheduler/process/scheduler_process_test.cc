@@ -1,21 +1,38 @@
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/clock.h"
 #include "client_lib/base/testing/eventually.h"
 #include "client_lib/process/child_process.h"
+#include "client_lib/rpc/grpc/grpc_conversions.h"
+#include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
+#include "proto/scheduler.grpc.pb.h"
 #include "tests/harness/runfile.h"
 
 namespace pawl {
 namespace {
+
+absl::Status StatusCall(const std::string& address) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kTestPatience);
+  context.set_wait_for_ready(true);
+  GetStatusResponse status;
+  return FromGrpcStatus(
+      Scheduler::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()))
+          ->GetStatus(&context, GetStatusRequest(), &status));
+}
 
 // Opening a pipe for writing hangs until a reader opens it.
 TEST(SchedulerProcessTest, HangingCurveFileHaltsNoJob) {
@@ -34,13 +51,13 @@ TEST(SchedulerProcessTest, HangingCurveFileHaltsNoJob) {
                                   absl::StrCat("--curve_file=", folder, "/", curve_file)},
                                  absl::StrCat(folder, "/", name, ".log")});
   };
-  const auto logs = [](const ChildProcess& process, const std::string& words) {
-    return Eventually([&] {
-      for (const std::string& line : process.LogTail(20)) {
-        if (absl::StrContains(line, words)) return true;
-      }
-      return false;
-    });
+  const auto logs_now = [](const ChildProcess& process, const std::string& words) {
+    const std::vector<std::string> lines = process.LogTail(20);
+    return std::any_of(lines.begin(), lines.end(),
+                       [&](const std::string& line) { return absl::StrContains(line, words); });
+  };
+  const auto logs = [&](const ChildProcess& process, const std::string& words) {
+    return Eventually([&] { return logs_now(process, words); });
   };
   const auto end = [](ChildProcess& process) {
     process.Signal(SIGTERM);
@@ -56,7 +73,16 @@ TEST(SchedulerProcessTest, HangingCurveFileHaltsNoJob) {
   usual->Signal(SIGKILL);
   ASSERT_TRUE(usual->WaitUntil(Clock::Real().Now() + kTestPatience));
   const auto restarted = start("restarted", "hanging");
+  ASSERT_TRUE(logs(*restarted, "listening on"));
+  std::string address;
+  std::ifstream(folder + "/data/address") >> address;
+  const absl::Status before = StatusCall(address);
+  // A failed worker would take the status of a new job for the state of the one that continues.
+  if (!logs_now(*restarted, "the job continues without it")) {
+    EXPECT_EQ(before.code(), absl::StatusCode::kUnavailable) << before;
+  }
   EXPECT_TRUE(logs(*restarted, "the job continues without it"));
+  EXPECT_TRUE(StatusCall(address).ok());
   end(*restarted);
 }
 

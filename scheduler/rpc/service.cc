@@ -93,8 +93,9 @@ class PendingReactor final : public grpc::ServerUnaryReactor {
 
 absl::Status NotServingYet() {
   return absl::UnavailableError(
-      "the scheduler verifies the checkpoint that the job starts from; pawlctl status shows "
-      "it");
+      "the scheduler does not serve yet; if it is verifying the checkpoint that the job starts "
+      "from, "
+      "pawlctl status shows it");
 }
 
 // A request whose sender is the node that it names.

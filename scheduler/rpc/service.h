@@ -20,7 +20,7 @@ namespace pawl {
 class SchedulerService final : public Scheduler::CallbackService {
  public:
   // `status_before` answers GetStatus until Begin, on any thread.
-  explicit SchedulerService(std::function<GetStatusResponse()> status_before)
+  explicit SchedulerService(std::function<absl::StatusOr<GetStatusResponse>()> status_before)
       : status_before_(std::move(status_before)) {}
   // Serves `coordinator` at once.
   explicit SchedulerService(Coordinator& coordinator) : coordinator_(&coordinator) {}
@@ -106,7 +106,7 @@ class SchedulerService final : public Scheduler::CallbackService {
   // May be null.
   AuditLog* audit_ = nullptr;
   AllowedFolders checkpoint_roots_;
-  const std::function<GetStatusResponse()> status_before_;
+  const std::function<absl::StatusOr<GetStatusResponse>()> status_before_;
   // Null until Begin.
   std::atomic<Coordinator*> coordinator_ = nullptr;
 };

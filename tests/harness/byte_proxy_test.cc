@@ -1,7 +1,9 @@
 #include "tests/harness/byte_proxy.h"
 
 #include <arpa/inet.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -81,6 +83,11 @@ class Peer {
     return bytes;
   }
   int error() const { return error_; }
+  // Whether the other end's kernel has all that was sent.
+  bool AllDelivered() const {
+    int unacknowledged = 1;
+    return ioctl(descriptor_, SIOCOUTQ, &unacknowledged) == 0 && unacknowledged == 0;
+  }
   void EndSending() { shutdown(descriptor_, SHUT_WR); }
   uint16_t port() const {
     sockaddr_in own = {};
@@ -325,6 +332,9 @@ TEST_F(ByteProxyTest, FaultCountsWhatItMeets) {
     const auto is_counted = [&] { return proxy_->counters().disturbed > before; };
     // What is held back is counted when it no longer is.
     EXPECT_EQ(Eventually(is_counted, milliseconds(faults.hold ? 0 : 10000)), !faults.hold);
+    if (faults.hold) {
+      EXPECT_TRUE(Eventually([&] { return peer.AllDelivered(); }));
+    }
     proxy_->Heal();
     EXPECT_TRUE(is_counted());
   }

@@ -267,6 +267,16 @@ TEST_F(DaemonTest, SchedulerReportsProgressOfVerification) {
   ASSERT_TRUE((*scheduler)->WaitUntil(Clock::Real().Now() + kTimeout));
   EXPECT_TRUE((*scheduler)->Succeeded()) << (*scheduler)->HowItEnded();
 
+  // A service manager must start it again.
+  scheduler_options.arguments.push_back("--stop_on_sigterm=false");
+  scheduler = ChildProcess::Start(scheduler_options);
+  ASSERT_TRUE(scheduler.ok()) << scheduler.status();
+  EXPECT_TRUE(Eventually([&] { return HealthOf(*address) == kNotServing; })) << HealthOf(*address);
+  (*scheduler)->Signal(SIGTERM);
+  ASSERT_TRUE((*scheduler)->WaitUntil(Clock::Real().Now() + kTimeout));
+  EXPECT_TRUE((*scheduler)->ExitedWith(3)) << (*scheduler)->HowItEnded();
+  scheduler_options.arguments.pop_back();
+
   scheduler_options.environment.clear();
   scheduler = ChildProcess::Start(scheduler_options);
   ASSERT_TRUE(scheduler.ok()) << scheduler.status();

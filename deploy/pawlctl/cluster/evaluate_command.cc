@@ -61,10 +61,11 @@ absl::StatusOr<Json> Evaluate(const EvaluatedCheckpoint& checkpoint, const RunOp
   PAWL_ASSIGN_OR_RETURN(Programs programs, FindOwnPrograms());
   PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<OutFolder> out, OutFolder::Open(out_path));
   PAWL_RETURN_IF_ERROR(out->Write(out->job_file(), JobText(checkpoint.job)));
-  SignalWaiter signals;
   // The files may have other content than at an earlier evaluation.
   if (checkpoint.job.data().stream_eval())
     PAWL_RETURN_IF_ERROR(MakeDataIndex(programs, *out, options.index_dir).status());
+  // A signal ends the making of an index at once.
+  SignalWaiter signals;
   const LocalJob job = {.job = checkpoint.job,
                         .workers = static_cast<uint32_t>(options.workers),
                         .worker_flags = WorkerFlags(options),

@@ -149,7 +149,7 @@ TEST_F(DigestTest, ServerThatHasNotAdoptedTheRoutingIsAskedAgain) {
 
 TEST_F(DigestTest, PartitionsThatKeepMovingAreAnError) {
   scheduler_.moves_all_the_time = true;
-  options_.timeout = std::chrono::milliseconds(300);
+  options_.timeout = std::chrono::milliseconds(3000);
   EXPECT_EQ(Run(), kExitUnreachable);
   EXPECT_EQ(out_, "");
   EXPECT_NE(error_.find("have moved"), std::string::npos) << error_;
@@ -165,7 +165,7 @@ TEST_F(DigestTest, DigestOfAJobThatEndsMeanwhileIsItsFinalOne) {
 
 TEST_F(DigestTest, PartitionWithoutPrimaryIsAnError) {
   scheduler_.routing.set_primary(1, kNoPrimary);
-  options_.timeout = std::chrono::milliseconds(300);
+  options_.timeout = std::chrono::milliseconds(3000);
   EXPECT_EQ(Run(), kExitUnreachable);
   EXPECT_EQ(out_, "");
   EXPECT_NE(error_.find("partition 1 has no primary"), std::string::npos) << error_;
