@@ -10,9 +10,9 @@ bool HasStarted(const GetStatusResponse& job) {
   return false;
 }
 
-bool ShouldFailJob(const absl::Status& why, bool trained, bool job_has_started) {
+bool ShouldFailJob(const absl::Status& why, bool was_ready, bool job_has_started) {
   if (absl::IsUnavailable(why) || absl::IsDeadlineExceeded(why)) return false;
-  return trained || !job_has_started;
+  return was_ready || !job_has_started;
 }
 
 }  // namespace pawl

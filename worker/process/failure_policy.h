@@ -16,13 +16,13 @@ inline constexpr size_t kMaxFailureReportBytes = 1024;
 bool HasStarted(const GetStatusResponse& job);
 
 // Whether the job fails when this worker ends with `why`. Otherwise the worker leaves and its ranks
-// wait for another worker. `trained`: this worker reached the first step of its ranks, and the
+// wait for another worker. `was_ready`: this worker had the data and tables to host ranks, and the
 // other members of its group did not refuse it. `job_has_started`: HasStarted, or true if unknown.
 //
-// UNAVAILABLE and DEADLINE_EXCEEDED mean that another process was away for long; the scheduler's
-// own limits decide about that. A worker that fails before its first step does not fail a job that
-// others are training.
-bool ShouldFailJob(const absl::Status& why, bool trained, bool job_has_started);
+// UNAVAILABLE and DEADLINE_EXCEEDED mean that another process was away for long, or that this one
+// cannot start a thread; the scheduler's own limits decide about that. A worker that fails before
+// it can host ranks does not fail a job that others are training.
+bool ShouldFailJob(const absl::Status& why, bool was_ready, bool job_has_started);
 
 }  // namespace pawl
 

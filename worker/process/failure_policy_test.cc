@@ -7,19 +7,19 @@ namespace {
 
 TEST(FailurePolicyTest, BadDataFailsOnlyAJobThatHasNotStarted) {
   const absl::Status bad_data = absl::InvalidArgumentError("train.csv, line 7: ...");
-  EXPECT_TRUE(ShouldFailJob(bad_data, /*trained=*/false, /*job_has_started=*/false))
+  EXPECT_TRUE(ShouldFailJob(bad_data, /*was_ready=*/false, /*job_has_started=*/false))
       << "at the start of the job";
-  EXPECT_FALSE(ShouldFailJob(bad_data, /*trained=*/false, /*job_has_started=*/true))
+  EXPECT_FALSE(ShouldFailJob(bad_data, /*was_ready=*/false, /*job_has_started=*/true))
       << "a replacement";
-  EXPECT_TRUE(ShouldFailJob(bad_data, /*trained=*/true, /*job_has_started=*/true));
+  EXPECT_TRUE(ShouldFailJob(bad_data, /*was_ready=*/true, /*job_has_started=*/true));
 }
 
 TEST(FailurePolicyTest, TimeoutsDoNotFailTheJob) {
   for (const absl::Status& waited :
        {absl::DeadlineExceededError("pull: no answer"), absl::UnavailableError("server-1")}) {
-    for (const bool trained : {false, true}) {
+    for (const bool was_ready : {false, true}) {
       for (const bool started : {false, true})
-        EXPECT_FALSE(ShouldFailJob(waited, trained, started)) << waited;
+        EXPECT_FALSE(ShouldFailJob(waited, was_ready, started)) << waited;
     }
   }
 }

@@ -124,7 +124,8 @@ absl::Status RankHost::Adopt(const GetAssignmentResponse& assignment) {
         changed_.NotifyAll();
       });
     } catch (const std::system_error& error) {
-      incarnation.end.set_value(absl::ResourceExhaustedError(
+      // Other workers can host the rank: the job continues.
+      incarnation.end.set_value(absl::UnavailableError(
           absl::StrCat("cannot start the thread of rank ", rank.rank(), ": ", error.what())));
     }
   }

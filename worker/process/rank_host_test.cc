@@ -20,6 +20,7 @@
 #include "client_lib/testing/fake_cluster.h"
 #include "gtest/gtest.h"
 #include "worker/device/cpu/device.h"
+#include "worker/process/failure_policy.h"
 #include "worker/train/testing/trainer_fakes.h"
 
 namespace pawl {
@@ -378,7 +379,8 @@ TEST_F(RankHostTest, RankWithoutAThreadEndsTheProcessInOrder) {
   scheduler_->Assign({{0, 11}});
   const std::optional<absl::Status> end = End();
   ASSERT_TRUE(end.has_value());
-  EXPECT_EQ(end->code(), absl::StatusCode::kResourceExhausted) << *end;
+  EXPECT_EQ(end->code(), absl::StatusCode::kUnavailable) << *end;
+  EXPECT_FALSE(ShouldFailJob(*end, /*was_ready=*/true, /*job_has_started=*/true));
 }
 
 TEST_F(RankHostTest, RefusedPushEndsAllRanksWithTheRefusal) {

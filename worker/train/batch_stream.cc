@@ -23,7 +23,8 @@ BatchStream::BatchStream(uint64_t first, uint64_t end, Assemble assemble)
     thread_ = std::thread([this] { Run(); });
   } catch (const std::system_error& error) {
     MutexLock lock(mu_);
-    status_ = absl::ResourceExhaustedError(
+    // Other workers can host the rank: the job continues.
+    status_ = absl::UnavailableError(
         absl::StrCat("cannot start a thread that reads batches: ", error.what()));
   }
 }
