@@ -110,6 +110,21 @@ TEST_F(DataPlaneTest, LogMustHaveRoomForDecodedFloats) {
   plane_->Close(absl::UnavailableError("the end"));
 }
 
+TEST_F(DataPlaneTest, LogMustHaveRoomForDecodedFloatsOfAPushThatHasWaited) {
+  FakeDurableLog log;
+  Start(SYNC, 2);
+  plane_->SetLog(log);
+  ASSERT_TRUE(EndStep(0, 0).ok());
+  const auto waiting = Send(Method::kPush, As(BFLOAT16, RowPush(WorkerHeader(0, 1), 1, {2, 4})));
+  ASSERT_FALSE(waiting->has_value());
+  const uint64_t on_arrival = log.asked_bytes.exchange(0);
+  ASSERT_TRUE(EndStep(1, 0).ok());
+  ASSERT_TRUE(waiting->has_value());
+  EXPECT_TRUE(waiting->value().status.ok()) << waiting->value().status;
+  EXPECT_EQ(log.asked_bytes, on_arrival);
+  plane_->Close(absl::UnavailableError("the end"));
+}
+
 // A waiting gradient keeps a small FLOAT32 message, and only the floats of a 16-bit one.
 TEST_F(DataPlaneTest, WaitingSixteenBitGradientDoesNotKeepItsMessage) {
   for (const ElementType type : {FLOAT32, BFLOAT16, FLOAT16}) {

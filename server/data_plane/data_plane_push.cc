@@ -51,8 +51,10 @@ struct DataPlane::PushInProgress {
   Sender sender;
   std::shared_ptr<const View> view;
   ChangeMemory message;
-  // The bytes of the message and of what is decoded when it is applied.
+  // The bytes of the message and of what is decoded to FLOAT32 when it is applied.
   size_t bytes_in_flight = 0;
+  // The bytes of its changes in the log.
+  size_t log_bytes = 0;
   // While the push waits for a step.
   std::shared_ptr<const ByteReservation> waiting_bytes;
   CallContext context;
@@ -94,17 +96,14 @@ absl::Status DataPlane::CheckPush(PushInProgress& push) {
     return absl::InvalidArgumentError(
         "header.sender is not set: a push needs a logical_worker or a client");
   }
-  // What is decoded to FLOAT32 when the push is applied, and how much larger the changes in the log
-  // are than the message.
-  size_t decoded_bytes = 0;
-  size_t more_bytes = 0;
+  push.bytes_in_flight = push.message.bytes;
+  push.log_bytes = push.message.bytes;
   for (const SegmentView& segment : push.request.segments) {
-    decoded_bytes += DecodedBytes(segment);
-    more_bytes += FloatBytes(segment) - segment.values.size();
+    push.bytes_in_flight += DecodedBytes(segment);
+    push.log_bytes += FloatBytes(segment) - segment.values.size();
   }
-  push.bytes_in_flight = push.message.bytes + decoded_bytes;
   PAWL_RETURN_IF_ERROR(ReserveInFlight(push));
-  PAWL_RETURN_IF_ERROR(CheckLogHasRoom(push.message.bytes + more_bytes));
+  PAWL_RETURN_IF_ERROR(CheckLogHasRoom(push.log_bytes));
   for (const SegmentView& segment : push.request.segments) {
     PAWL_RETURN_IF_ERROR(Find(view, segment.partition).status());
     if (view.IsStale(segment.partition, header.epoch())) {
@@ -195,8 +194,8 @@ void DataPlane::ApplyPush(std::shared_ptr<PushInProgress> push) {
           if (status.ok() && push->message.reservation == nullptr) {
             status = ReserveInFlight(*push);
             push->waiting_bytes = nullptr;
-            // The log had room when the push began to wait.
-            if (status.ok()) status = CheckLogHasRoom(push->message.bytes);
+            // The log had room when the push arrived.
+            if (status.ok()) status = CheckLogHasRoom(push->log_bytes);
           }
           if (status.ok()) return ApplyPush(std::move(push));
           Refuse(Method::kPush, &push->request.header, std::move(status), push->reply);
