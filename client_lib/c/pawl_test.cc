@@ -241,6 +241,9 @@ TEST_F(PawlTest, WrongArgumentsAreRefusedByName) {
   EXPECT_EQ(pawl_give_up_ranks(client_, nullptr, 1, 0, &call), PAWL_INVALID_ARGUMENT);
   pawl_item item = ItemOf(table, keys, values);
   EXPECT_EQ(pawl_unique_items(client_, &item, 1, nullptr, nullptr), PAWL_INVALID_ARGUMENT);
+  EXPECT_EQ(pawl_unique_items(client_, nullptr, 1, nullptr, nullptr), PAWL_INVALID_ARGUMENT);
+  EXPECT_EQ(pawl_unique(client_, table, nullptr, 0, nullptr, nullptr, nullptr),
+            PAWL_INVALID_ARGUMENT);
   EXPECT_EQ(pawl_end_step(pawl_free_running(client_), 0, &call), PAWL_INVALID_ARGUMENT);
   EXPECT_EQ(pawl_step(pawl_free_running(client_)), 0u);
 }

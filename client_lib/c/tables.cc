@@ -120,6 +120,7 @@ int pawl_scan(pawl_client* client, uint32_t table, uint32_t partition, uint64_t 
 
 int pawl_unique(pawl_client* client, uint32_t table, const uint64_t* keys, size_t count,
                 uint64_t* distinct, int64_t* inverse, size_t* distinct_count) {
+  if (distinct_count == nullptr) return Fail(absl::InvalidArgumentError("distinct_count is NULL"));
   *distinct_count = 0;
   pawl_item item = {};
   item.table = table;
@@ -134,6 +135,7 @@ int pawl_unique_items(pawl_client* client, pawl_item* items, size_t count, uint6
                       int64_t* places) {
   pawl::Client* const connected = Connected(client);
   if (connected == nullptr) return Fail(NotConnected());
+  if (items == nullptr && count > 0) return Fail(absl::InvalidArgumentError("items is NULL"));
   for (size_t i = 0; i < count; ++i) {
     if (items[i].key_count > 0 &&
         (items[i].keys == nullptr || distinct == nullptr || places == nullptr))
