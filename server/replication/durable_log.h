@@ -132,7 +132,7 @@ class DurableLog {
   // Returns the replica as it was after change `index`, from the partition's snapshots and entries.
   // Changes nothing and takes as long as recovering the partition. Call it without the replica's
   // lock, while no change of the replica can arrive. NOT_FOUND: the log does not reach back that
-  // far. UNAVAILABLE: writing the queued entries takes too long.
+  // far. UNAVAILABLE: writing the queued entries takes too long, or Stop was called.
   virtual absl::StatusOr<std::unique_ptr<Partition>> ReadBack(uint32_t partition,
                                                               uint64_t index) = 0;
   // ReadBack, whose result `done` receives as that of StoreSnapshotAsync.

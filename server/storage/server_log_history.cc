@@ -47,7 +47,8 @@ absl::StatusOr<std::unique_ptr<Partition>> ServerLog::ReadBack(uint32_t partitio
     history.emplace(History());
   }
   absl::StatusOr<std::unique_ptr<Partition>> read =
-      history->ReadBack(partition, index, partition_options_);
+      history->ReadBack(partition, index, partition_options_, [this] { return !IsStopping(); });
+  if (absl::IsCancelled(read.status())) read = absl::UnavailableError("the log is being closed");
   MutexLock lock(mu_);
   PartitionState& state = states_[partition];
   if (read.ok() && state.retained_until.has_value()) {

@@ -1,5 +1,8 @@
 // A server's log as the past of its partitions: going back to an earlier state, and reading entries
 // for other replicas.
+#include <algorithm>
+#include <atomic>
+#include <functional>
 #include <future>
 #include <memory>
 #include <string>
@@ -7,8 +10,10 @@
 #include <vector>
 
 #include "client_lib/base/testing/eventually.h"
+#include "client_lib/base/testing/forwarding_env.h"
 #include "server/replication/log_entry.h"
 #include "server/shard/snapshot/partition_snapshot.h"
+#include "server/storage/snapshot/snapshot_store.h"
 #include "server/storage/testing/server_log_fixture.h"
 
 namespace pawl {
@@ -301,6 +306,77 @@ TEST_F(ServerLogHistoryTest, ReadIsAbortedByAResetOrTheEndOfTheLog) {
   EXPECT_EQ(ended.get().status().code(), absl::StatusCode::kAborted);
   EXPECT_EQ(Read(1, 1, 5).status().code(), absl::StatusCode::kAborted) << "after it has stopped";
   env_.SetUnlimited();
+}
+
+// Calls `before` before it opens a file for reading.
+class WatchedEnv final : public ForwardingEnv {
+ public:
+  WatchedEnv(Env& env, std::function<void()> before)
+      : ForwardingEnv(env), before_(std::move(before)) {}
+  absl::StatusOr<std::unique_ptr<ReadableFile>> OpenForRead(const std::string& path) override {
+    before_();
+    return ForwardingEnv::OpenForRead(path);
+  }
+
+ private:
+  const std::function<void()> before_;
+};
+
+class StoppedReadBackTest : public ServerLogHistoryTest {
+ protected:
+  void TearDown() override { server_ = nullptr; }
+
+  // Restarts the server, reads partition 1 back, and stops the log while the first file is opened.
+  absl::Status ReadBackWhileTheLogStops(uint64_t index) {
+    server_ = nullptr;
+    ServerLogOptions options = ServerLogHarness::QuickOptions("/data");
+    options.log_bytes = 1 << 30;
+    server_ = std::make_unique<ServerLogHarness>(watched_, options, FSYNC);
+    EXPECT_TRUE(server_->Open().ok());
+    ServerLog& log = server_->log();
+    std::promise<absl::Status> answer;
+    holds_ = true;
+    log.ReadBackAsync(1, index, [&](auto read) { answer.set_value(read.status()); });
+    EXPECT_EQ(held_.get_future().wait_for(kTestPatience), std::future_status::ready);
+    auto stopped = std::async(std::launch::async, [&] { log.Stop(); });
+    EXPECT_TRUE(Eventually([&] { return absl::IsUnavailable(log.ReadBack(2, 1).status()); }))
+        << "Stop has not begun";
+    go_.set_value();
+    stopped.get();
+    return answer.get_future().get();
+  }
+
+ private:
+  std::atomic<bool> holds_{false};
+  std::promise<void> held_;
+  std::promise<void> go_;
+  WatchedEnv watched_{env_, [this] {
+                        if (!holds_.exchange(false)) return;
+                        held_.set_value();
+                        go_.get_future().wait();
+                      }};
+};
+
+TEST_F(StoppedReadBackTest, NoFurtherSegmentIsRead) {
+  RestartWith(1 << 30);
+  Change(1, 200);
+  ASSERT_GT(server_->log().figures().segments, 3u);
+  EXPECT_EQ(ReadBackWhileTheLogStops(200).code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(StoppedReadBackTest, SnapshotIsNotReadToItsEnd) {
+  RestartWith(20'000);
+  ChangeUntilFirstSegmentIsDeleted();
+  Kill();
+  SnapshotStore snapshots(env_, "/data", /*job_id=*/77);
+  ASSERT_TRUE(snapshots.Open().ok());
+  uint64_t newest = 0;
+  for (const SnapshotStore::Snapshot& snapshot : snapshots.List()) {
+    if (snapshot.partition == 1) newest = std::max(newest, snapshot.index);
+  }
+  ASSERT_GT(newest, 0u);
+  // No segment has to be read.
+  EXPECT_EQ(ReadBackWhileTheLogStops(newest).code(), absl::StatusCode::kUnavailable);
 }
 
 }  // namespace

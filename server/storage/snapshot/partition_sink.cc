@@ -12,8 +12,9 @@ namespace pawl {
 
 absl::Status PartitionSink::LoadSnapshot(uint32_t partition, uint64_t index,
                                          BlockFileReader& snapshot) {
-  PAWL_ASSIGN_OR_RETURN(Partition loaded,
-                        LoadPartitionFile(snapshot, PartitionLoader(partition, options_)));
+  PAWL_ASSIGN_OR_RETURN(
+      Partition loaded,
+      LoadPartitionFile(snapshot, PartitionLoader(partition, options_), should_continue_));
   if (loaded.log_index() != index) {
     return absl::DataLossError(absl::StrCat("the state of partition ", partition, " is at ",
                                             loaded.log_index(), ", not at ", index));

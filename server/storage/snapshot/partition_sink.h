@@ -3,7 +3,9 @@
 #define PAWL_SERVER_STORAGE_SNAPSHOT_PARTITION_SINK_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/container/btree_map.h"
@@ -19,7 +21,10 @@ namespace pawl {
 // Snapshots are those of partition_snapshot.h, records are serialized LogEntries. Not thread-safe.
 class PartitionSink final : public RecoverySink {
  public:
-  explicit PartitionSink(const PartitionOptions& options) : options_(options) {}
+  // `should_continue`: LoadSnapshot calls it before each block; false ends it with CANCELLED.
+  explicit PartitionSink(
+      const PartitionOptions& options, std::function<bool()> should_continue = [] { return true; })
+      : options_(options), should_continue_(std::move(should_continue)) {}
 
   absl::Status LoadSnapshot(uint32_t partition, uint64_t index, BlockFileReader& snapshot) override;
   absl::Status Replay(uint32_t partition, uint64_t index, const ByteView& payload,
@@ -33,6 +38,7 @@ class PartitionSink final : public RecoverySink {
   absl::StatusOr<std::shared_ptr<const TableSchema>> SchemaOf(const TableSpec& spec);
 
   const PartitionOptions options_;
+  const std::function<bool()> should_continue_;
   absl::btree_map<uint32_t, std::unique_ptr<Partition>> partitions_;
   absl::btree_map<uint32_t, std::shared_ptr<const TableSchema>> tables_;
 };

@@ -78,9 +78,10 @@ void LogHistory::ReadEntries(absl::Span<WantedEntries> wanted,
 }
 
 absl::StatusOr<std::unique_ptr<Partition>> LogHistory::ReadBack(
-    uint32_t partition, uint64_t index, const PartitionOptions& options) const {
+    uint32_t partition, uint64_t index, const PartitionOptions& options,
+    std::function<bool()> should_continue) const {
   if (index == 0) return std::make_unique<Partition>(partition, options);
-  PartitionSink sink(options);
+  PartitionSink sink(options, should_continue);
   uint64_t reached = 0;
   const std::vector<SnapshotStore::Snapshot> snapshots = snapshots_.List();
   for (auto it = snapshots.rbegin(); it != snapshots.rend() && reached == 0; ++it) {
@@ -95,6 +96,7 @@ absl::StatusOr<std::unique_ptr<Partition>> LogHistory::ReadBack(
   for (const SegmentUse& use : segments_) {
     const auto last = use.last_index.find(partition);
     if (reached == index || last == use.last_index.end() || last->second <= reached) continue;
+    if (!should_continue()) return absl::CancelledError("reading the log back was interrupted");
     PAWL_ASSIGN_OR_RETURN(const LogSegment segment,
                           ReadClosedSegment(snapshots_.env(), log_folder_, snapshots_.job_id(),
                                             use.segment, use.bytes));

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -57,9 +58,11 @@ class LogHistory {
   void ReadEntries(absl::Span<WantedEntries> wanted, std::optional<LogSegment>& segment) const;
 
   // The partition as it was after record `index`. NOT_FOUND: snapshots and segments do not reach
-  // back that far.
+  // back that far. CANCELLED: `should_continue`, called before each block of a snapshot and before
+  // each segment, has returned false.
   absl::StatusOr<std::unique_ptr<Partition>> ReadBack(uint32_t partition, uint64_t index,
-                                                      const PartitionOptions& options) const;
+                                                      const PartitionOptions& options,
+                                                      std::function<bool()> should_continue) const;
 
  private:
   SnapshotStore& snapshots_;
