@@ -234,13 +234,16 @@ bool CaughtUp(uint32_t partition, ServerNumber primary, ServerNumber learner,
   return true;
 }
 
-std::set<ServerNumber> DropSilent(ServerNumber primary, const std::set<ServerNumber>& silent,
+std::set<ServerNumber> DropSilent(ServerNumber primary, const std::vector<SilentFollower>& silent,
                                   uint64_t adopted_epoch, Placement& placement) {
   const uint64_t epoch = placement.epoch + 1;
   std::set<ServerNumber> dropped;
-  for (ReplicaSet& set : placement.partitions) {
+  for (uint32_t index = 0; index < placement.partitions.size(); ++index) {
+    ReplicaSet& set = placement.partitions[index];
     if (set.primary != primary || adopted_epoch < set.primary_since) continue;
-    for (const ServerNumber server : silent) {
+    for (const SilentFollower& follower : silent) {
+      if (follower.partition.value_or(index) != index) continue;
+      const ServerNumber server = follower.server;
       if (Contains(set.backups, server)) {
         dropped.insert(server);
         LeaveInSync(server, epoch, set);
@@ -250,8 +253,8 @@ std::set<ServerNumber> DropSilent(ServerNumber primary, const std::set<ServerNum
           }) > 0) {
         dropped.insert(server);
       }
+      if (set.leaving == server) set.leaving = kNoServer;
     }
-    if (silent.contains(set.leaving)) set.leaving = kNoServer;
   }
   if (!dropped.empty()) placement.epoch = epoch;
   return dropped;

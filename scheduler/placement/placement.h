@@ -4,6 +4,7 @@
 #define PAWL_SCHEDULER_PLACEMENT_PLACEMENT_H_
 
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -138,10 +139,15 @@ bool RestartEmpty(const std::vector<ServerNumber>& servers, bool on_any, Placeme
 bool CaughtUp(uint32_t partition, ServerNumber primary, ServerNumber learner,
               uint64_t adopted_epoch, Placement& placement);
 
-// `primary`, which acts by `adopted_epoch`, reports that the `silent` servers accept nothing that
-// it sends. Removes them, as backups and learners, from the sets whose primary it has been since
-// then. Returns the servers that lost a replica.
-std::set<ServerNumber> DropSilent(ServerNumber primary, const std::set<ServerNumber>& silent,
+// A server that does not accept what a primary sends: of all partitions, or of one.
+struct SilentFollower {
+  ServerNumber server = kNoServer;
+  std::optional<uint32_t> partition = std::nullopt;
+};
+// `primary`, which acts by `adopted_epoch`, reports these followers. Removes them, as backups and
+// learners, from the sets whose primary it has been since then. Returns the servers that lost a
+// replica.
+std::set<ServerNumber> DropSilent(ServerNumber primary, const std::vector<SilentFollower>& silent,
                                   uint64_t adopted_epoch, Placement& placement);
 
 struct Confirmation {

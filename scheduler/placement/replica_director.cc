@@ -195,14 +195,15 @@ bool ReplicaDirector::OnLearnersCaughtUp(const Node& primary, const HeartbeatReq
 
 bool ReplicaDirector::DropSilent(const Node& primary, const HeartbeatRequest& report,
                                  const Membership& membership, MonotonicTime now) {
-  std::set<ServerNumber> silent;
+  std::vector<SilentFollower> silent;
   for (const SilentServer& server : report.silent()) {
     const Node* const follower = membership.FindByName(server.node());
     if (follower == nullptr || follower->gone || follower->role != SERVER_ROLE ||
         follower->number == primary.number || follower->incarnation != server.incarnation()) {
       continue;
     }
-    silent.insert(follower->number);
+    silent.push_back({follower->number});
+    if (server.has_partition()) silent.back().partition = server.partition();
     unreachable_pairs_.Note(primary.number, follower->number, now);
   }
   // Almost every heartbeat.
@@ -213,7 +214,7 @@ bool ReplicaDirector::DropSilent(const Node& primary, const HeartbeatRequest& re
   for (const ServerNumber server : dropped) {
     const std::string name = absl::StrCat("server-", server);
     spdlog::warn(
-        "routing: epoch {}: {} accepts nothing from {} and loses its replicas of that server's "
+        "routing: epoch {}: {} does not accept what {} sends and loses replicas of that server's "
         "partitions",
         epoch(), name, primary.name);
     if (events_ == nullptr) continue;

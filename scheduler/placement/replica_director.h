@@ -102,7 +102,7 @@ class ReplicaDirector {
   // Returns whether the placement changed.
   bool OnLearnersCaughtUp(const Node& primary, const HeartbeatRequest& report,
                           const Membership& membership);
-  // Drops the servers that the report calls silent from the primary's partitions. Returns whether
+  // Drops the followers that the report calls silent from the primary's partitions. Returns whether
   // the placement changed.
   bool DropSilent(const Node& primary, const HeartbeatRequest& report, const Membership& membership,
                   MonotonicTime now);

@@ -238,6 +238,31 @@ TEST_F(ReplicaDirectorTest, SilentServerIsDroppedAndLearnsAgainLater) {
   EXPECT_EQ(learners(), 6u);
 }
 
+TEST_F(ReplicaDirectorTest, ServerThatRefusesASnapshotLosesOnlyThatReplica) {
+  ReplicaDirector director = Placed(2, 2);
+  Membership membership({});
+  for (uint32_t i = 0; i < 2; ++i) Join(membership, i);
+  const std::vector<const Node*> nodes = membership.Present(SERVER_ROLE);
+  HeartbeatRequest report;
+  report.set_routing_epoch(director.epoch());
+  SilentServer& refusing = *report.add_silent();
+  refusing.set_node(nodes[1]->name);
+  refusing.set_incarnation(nodes[1]->incarnation);
+  refusing.set_partition(2);
+  EXPECT_TRUE(director.DropSilent(*nodes[0], report, membership, clock_.Now()));
+  for (uint32_t p = 0; p < 12; ++p)
+    EXPECT_EQ(director.placement().partitions[p].backups.size(), p == 2 ? 0u : 1u) << p;
+  director.Confirm(*nodes[0], director.epoch());
+  director.Step(nodes, StepScope::kAll, clock_.Now());
+  EXPECT_FALSE(director.placement().partitions[2].IsLearner(nodes[1]->number));
+  clock_.Advance(kSilenceRemembered);
+  director.Step(nodes, StepScope::kAll, clock_.Now());
+  ASSERT_TRUE(director.placement().partitions[2].IsLearner(nodes[1]->number));
+  report.set_routing_epoch(director.epoch());
+  EXPECT_TRUE(director.DropSilent(*nodes[0], report, membership, clock_.Now()));
+  EXPECT_FALSE(director.placement().partitions[2].IsLearner(nodes[1]->number));
+}
+
 // The first intervals of a job say little about its loads.
 TEST_F(ReplicaDirectorTest, UnevenFirstSecondMovesNothing) {
   ReplicaDirector::Options options;

@@ -1,4 +1,4 @@
-// Remembers the pairs of a primary and a follower that accepts nothing from it.
+// Remembers the pairs of a primary and a follower that does not accept what it sends.
 #ifndef PAWL_SCHEDULER_PLACEMENT_UNREACHABLE_PAIRS_H_
 #define PAWL_SCHEDULER_PLACEMENT_UNREACHABLE_PAIRS_H_
 
@@ -20,7 +20,7 @@ inline constexpr std::chrono::seconds kMaxSilenceRemembered{320};
 // Time is passed in. Not thread-safe.
 class UnreachablePairs {
  public:
-  // `primary` reports that `follower` accepts nothing that it sends.
+  // `primary` reports that `follower` does not accept what it sends, or no snapshot of a partition.
   void Note(ServerNumber primary, ServerNumber follower, MonotonicTime now);
 
   // The pairs whose reports have not expired.

@@ -69,7 +69,7 @@ void DataPlane::PrepareReport() {
   WatchDisk(*view, report);
   if (replicator_ != nullptr) {
     for (const auto& replica : view->replicas) {
-      if (replica != nullptr) replicator_->AddCaughtUp(*replica, report);
+      if (replica != nullptr) replicator_->ReportFollowers(*replica, report);
     }
   }
   if (replicator_ != nullptr) {

@@ -78,6 +78,10 @@ struct Follower {
   // not sent before `install_from`, which is set when the follower's turn comes.
   uint32_t failed_installs = 0;
   std::optional<MonotonicTime> install_from;
+  // Snapshots in a row that it refused, or that were too large for it while it was synchronous, and
+  // when the last one was.
+  uint32_t refused_installs = 0;
+  MonotonicTime install_refused_at = MonotonicTime::min();
   // Its position when it was asked.
   uint64_t found_index = 0;
   uint32_t failed_go_backs = 0;

@@ -401,6 +401,62 @@ TEST_F(LargeSnapshotTest, ServerThatRefusesSnapshotsIsReported) {
   EXPECT_EQ(Silent(), std::vector<std::string>()) << "it may have room again";
 }
 
+// This server is the primary. Server-1 is in sync for partition 0, learns partition 1, and its disk
+// is full.
+class RefusedSnapshotTest : public ReplicaTest {
+ protected:
+  void SetUp() override {
+    Begin();
+    plane_->AdoptRouting(Routing(1, {{.primary = 0, .backups = {1}}, {.primary = 0}}));
+    Create().IgnoreError();
+    AnswerPosition(1);
+    plane_->AdoptRouting(Routing(
+        2, {{.primary = 0, .backups = {1}}, {.primary = 0, .learners = {1}, .learners_since = 2}}));
+    ReplicateResponse response;
+    response.add_positions()->set_partition(1);
+    transport_.EndCalls(absl::OkStatus(), response.SerializeAsString());
+  }
+  void Refuse() {
+    ASSERT_EQ(transport_.calls.size(), 1u);
+    ASSERT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
+    transport_.EndCalls(absl::ResourceExhaustedError("the disk is full"));
+  }
+  void SendNext() {
+    clock_.Advance(kMaxSnapshotRetryInterval);
+    transport_.RunActions();
+  }
+  // Only the replica of partition 1 is reported.
+  void ExpectReported() {
+    const HeartbeatRequest report = Heartbeat();
+    ASSERT_EQ(report.silent_size(), 1);
+    EXPECT_EQ(report.silent(0).node(), "server-1");
+    ASSERT_TRUE(report.silent(0).has_partition());
+    EXPECT_EQ(report.silent(0).partition(), 1u);
+  }
+};
+
+TEST_F(RefusedSnapshotTest, IdleServerRemainsInSyncForOtherPartitions) {
+  for (uint32_t i = 1; i < kMaxRefusedInstalls; ++i) {
+    ASSERT_NO_FATAL_FAILURE(Refuse());
+    SendNext();
+  }
+  ASSERT_NO_FATAL_FAILURE(Refuse());
+  ExpectReported();
+}
+
+TEST_F(RefusedSnapshotTest, AcknowledgedPushesToOtherPartitionsDoNotHideTheRefusals) {
+  uint64_t index = 1;
+  for (uint32_t i = 1; i <= kMaxRefusedInstalls; ++i) {
+    ASSERT_NO_FATAL_FAILURE(Refuse());
+    const auto pushed = Send(Method::kPush, EmptyPush(0, 2, index));
+    AnswerPosition(++index);
+    ASSERT_TRUE(pushed->has_value());
+    EXPECT_TRUE((*pushed)->ok()) << **pushed;
+    if (i < kMaxRefusedInstalls) SendNext();
+  }
+  ExpectReported();
+}
+
 TEST_F(FirstSnapshotTest, PartitionOverTheLimitIsNotSent) {
   options_.replication.max_snapshot_bytes = 1000;
   AddLearner(1000);

@@ -198,9 +198,7 @@ std::vector<SilentServer> Replicator::SilentServers(MonotonicDuration duration) 
     const bool fails = peer.installs_fail_since.has_value() &&
                        now - *peer.installs_fail_since >= duration &&
                        now - peer.install_failed_at < kFailedInstallEvidenceTime;
-    const bool refuses = peer.refused_installs >= kMaxRefusedInstalls &&
-                         now - peer.install_refused_at < kFailedInstallEvidenceTime;
-    if (!is_silent && !is_slow && !fails && !refuses) continue;
+    if (!is_silent && !is_slow && !fails) continue;
     SilentServer& entry = silent.emplace_back();
     entry.set_node(server.first);
     entry.set_incarnation(server.second);
@@ -214,7 +212,7 @@ MonotonicTime Replicator::PromisedUntil(const std::string& node, uint64_t incarn
   return found == peers_.end() ? MonotonicTime::min() : found->second.promised_until;
 }
 
-void Replicator::AddCaughtUp(Replica& replica, HeartbeatRequest& request) {
+void Replicator::ReportFollowers(Replica& replica, HeartbeatRequest& request) {
   // A busy replica is reported by the next heartbeat.
   if (!replica.mu.TryLock()) return;
   if (replica.HasDataAsPrimary()) {
@@ -230,6 +228,14 @@ void Replicator::AddCaughtUp(Replica& replica, HeartbeatRequest& request) {
         replica.RequireSnapshot(follower);
       }
       if (follower.state == Follower::State::kNeedsSnapshot) QueueSnapshot(replica.index);
+      // Only this replica: the server may acknowledge what other partitions need.
+      if (follower.refused_installs >= kMaxRefusedInstalls &&
+          clock_.Now() - follower.install_refused_at < kFailedInstallEvidenceTime) {
+        SilentServer& entry = *request.add_silent();
+        entry.set_node(follower.node);
+        entry.set_incarnation(follower.incarnation);
+        entry.set_partition(replica.index);
+      }
       if (!follower.is_learner || !follower.HasCaughtUp() ||
           clock_.LeaseNow() < replica.serves_from)
         continue;
@@ -310,9 +316,6 @@ void Replicator::OnAnswer(const Server& server, const ReplicateResponse& respons
     const MonotonicTime now = clock_.Now();
     MutexLock lock(mu_);
     pace_.OnReplication(clock_.LeaseNow() - sent, now);
-    // Without this server, the pushes that it acknowledges might have to wait.
-    if (const auto peer = peers_.find(server); peer != peers_.end())
-      peer->second.refused_installs = 0;
   }
   for (Attempt& attempt : after.ask_later) AskLater(std::move(attempt));
   if (after.changes_streams) PumpStreams();

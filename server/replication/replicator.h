@@ -64,9 +64,9 @@ inline constexpr std::chrono::milliseconds kGoBackRetryInterval{200};
 inline constexpr std::chrono::milliseconds kMaxSnapshotRetryInterval{5000};
 // At most one refusal of a server is logged in this time.
 inline constexpr std::chrono::seconds kStreamRefusalLogInterval{1};
-// A server that refuses this many snapshots in a row, as with a full disk, counts as silent.
+// A follower that refuses this many snapshots in a row, as with a full disk, is reported.
 inline constexpr uint32_t kMaxRefusedInstalls = 3;
-// How long an undelivered or refused snapshot is evidence that the server is silent.
+// How long an undelivered or refused snapshot is a reason to report a server or follower.
 inline constexpr std::chrono::seconds kFailedInstallEvidenceTime{1};
 // How often a primary asks its backups for promises while the scheduler is silent.
 inline constexpr std::chrono::milliseconds kPromiseInterval{100};
@@ -148,8 +148,8 @@ class Replicator final : public ReplicationStream::Owner {
   // a promise.
   MonotonicTime PromisedUntil(const std::string& node, uint64_t incarnation) const;
 
-  // Servers that have accepted nothing for that long although something is queued, accept it too
-  // slowly, or refuse all snapshots.
+  // Servers that have accepted nothing for that long although something is queued, or accept it too
+  // slowly.
   std::vector<SilentServer> SilentServers(MonotonicDuration duration) const;
 
   // Removes the rate limit of snapshots, when this server must end soon.
@@ -163,12 +163,12 @@ class Replicator final : public ReplicationStream::Owner {
   // sent, end with the transport.
   void Close();
 
-  // Reports the replica's learners that have caught up, and restarts those that fell too far behind
-  // or whose log read takes too long; `request` says whether the disk fails. Does nothing while
-  // another thread holds the replica's lock. Reports none while the previous primary may still
-  // serve under this server's promise: a learner has given no promise, and could be made primary
-  // without waiting for that one.
-  void AddCaughtUp(Replica& replica, HeartbeatRequest& request);
+  // Reports the replica's followers that cannot get a snapshot, and its learners that have caught
+  // up. Restarts those that fell too far behind or whose log read takes too long; `request` says
+  // whether the disk fails. Does nothing while another thread holds the replica's lock. Reports no
+  // learner while the previous primary may still serve under this server's promise: a learner has
+  // given no promise, and could be made primary without waiting for that one.
+  void ReportFollowers(Replica& replica, HeartbeatRequest& request);
 
  private:
   using Server = ReplicationStream::Server;
@@ -183,10 +183,6 @@ class Replicator final : public ReplicationStream::Owner {
     // transfer is not silence.)
     std::optional<MonotonicTime> installs_fail_since;
     MonotonicTime install_failed_at = MonotonicTime::min();
-    // Snapshots in a row that the server refused while it acknowledged no pushes, and when it
-    // refused the last one.
-    uint32_t refused_installs = 0;
-    MonotonicTime install_refused_at = MonotonicTime::min();
     MonotonicTime next_refusal_logged = MonotonicTime::min();
     // One of its replicas executes a GoBack; the server reads back one at a time.
     bool goes_back = false;

@@ -319,13 +319,6 @@ void Replicator::EndInstall(const std::shared_ptr<Install>& install, const absl:
     if (!install->is_last) sends_snapshot_ = false;
     --transfers_;
     if (closed_) return;
-    if (const auto peer = peers_.find(install->attempt.server); peer != peers_.end()) {
-      if (status.ok()) peer->second.refused_installs = 0;
-      if (IsRefusal(status)) {
-        ++peer->second.refused_installs;
-        peer->second.install_refused_at = clock_.Now();
-      }
-    }
   }
   bool again = false;
   {
@@ -334,11 +327,16 @@ void Replicator::EndInstall(const std::shared_ptr<Install>& install, const absl:
       if (status.ok()) {
         ++figures_.by_snapshot;
         follower->failed_installs = 0;
+        follower->refused_installs = 0;
         follower->snapshot_bytes_per_s = install->rate.bytes_per_s();
         follower->install_from.reset();
         follower->asked_at = install->snapshot.log_index();
         BeginCatchUp(replica, *follower, install->snapshot.log_index());
       } else {
+        if (IsRefusal(status)) {
+          ++follower->refused_installs;
+          follower->install_refused_at = clock_.Now();
+        }
         replica->RestartSnapshot(*follower);
       }
     }

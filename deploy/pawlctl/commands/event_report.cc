@@ -68,7 +68,7 @@ std::string EventText(const ClusterEvent& event) {
       break;
     case REPLICAS_DROPPED:
       what = absl::StrCat(event.node(), " does not accept what ", event.from(),
-                          " sends: its replicas of that server's partitions are dropped");
+                          " sends: replicas of that server's partitions are dropped");
       break;
     case JOB_SCALED:
       what = absl::StrCat("the job gets ", event.text());
