@@ -51,8 +51,9 @@ inline constexpr size_t kCatchUpChunkBytes = kMaxStreamRequestBytes;
 // snapshot from memory. The second value applies while the disk is known to fail.
 inline constexpr std::chrono::seconds kLogReadTimeout{30};
 inline constexpr std::chrono::seconds kFailingLogReadTimeout{2};
-// A follower that has been busy going back for this long, after the deadline of the request, gets a
-// snapshot: pushes may wait for it. If its disk hangs, it accepts none, and is reported as silent.
+// A follower that is still, or again, busy going back this long after its first such answer, and
+// after the deadline of the request, gets a snapshot: pushes may wait for it. If its disk hangs, it
+// accepts none, and is reported as silent.
 inline constexpr std::chrono::seconds kGoBackTimeout{30};
 // After this many failed GoBack requests a follower gets a snapshot.
 inline constexpr uint32_t kMaxGoBacks = 3;
@@ -246,7 +247,7 @@ class Replicator final : public ReplicationStream::Owner {
   static Follower* Find(Replica& replica, const Attempt& attempt, Follower::State state)
       PAWL_REQUIRES(replica.mu);
   // Sets kAsked; AskLater, called without locks, then asks for the position. Nullopt: the follower
-  // was busy for kGoBackTimeout and needs a snapshot.
+  // is busy kGoBackTimeout after it first was, and needs a snapshot.
   std::optional<Attempt> PrepareAskLater(const std::shared_ptr<Replica>& replica,
                                          Follower& follower) PAWL_REQUIRES(replica->mu);
   void AskLater(Attempt attempt);
