@@ -115,6 +115,10 @@ struct Follower {
   uint64_t unread_from = 0;
   size_t unread_bytes = 0;
 
+  void NoteRefusedInstall(MonotonicTime now) {
+    ++refused_installs;
+    install_refused_at = now;
+  }
   // It has everything that is acknowledged, now and from now on. REQUIRES: is_learner
   bool HasCaughtUp() const {
     return is_synchronous && state == State::kStreaming && acked >= synchronous_after;

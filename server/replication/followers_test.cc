@@ -469,6 +469,25 @@ TEST_F(FirstSnapshotTest, PartitionOverTheLimitIsNotSent) {
   EXPECT_EQ(Silent(), std::vector<std::string>()) << "no fault of the follower";
 }
 
+// Pushes wait for it.
+TEST_F(FollowersTest, BackupWhoseSnapshotIsOverTheLimitIsReported) {
+  options_.replication.max_snapshot_bytes = 1;
+  BecomePrimaryAfter(1);
+  // It has more changes, and no log.
+  AnswerPosition(/*log_index=*/2, /*follows_since=*/2, {{1, 1}});
+  for (uint32_t i = 1; i < kMaxRefusedInstalls; ++i) {
+    EXPECT_EQ(Heartbeat().silent_size(), 0);
+    clock_.Advance(kMaxSnapshotRetryInterval);
+    transport_.RunActions();
+  }
+  const HeartbeatRequest report = Heartbeat();
+  EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 0u);
+  ASSERT_EQ(report.silent_size(), 1);
+  EXPECT_EQ(report.silent(0).node(), "server-2");
+  ASSERT_TRUE(report.silent(0).has_partition());
+  EXPECT_EQ(report.silent(0).partition(), 0u);
+}
+
 // The snapshot is loaded and written before the last piece is answered.
 TEST_F(LargeSnapshotTest, LastPieceHasTimeForTheWholeSnapshot) {
   EXPECT_EQ(transport_.calls.front().timeout, kSnapshotPieceDeadline);

@@ -153,6 +153,8 @@ bool Replicator::StartInstall(const std::shared_ptr<Replica>& replica) {
             "partition {} cannot be copied to {}: its snapshot has {} bytes, and the limit is {}",
             replica->index, follower.node, snapshot.approximate_bytes(),
             options_.max_snapshot_bytes);
+        // Pushes wait for it until it is dropped.
+        if (follower.is_synchronous) follower.NoteRefusedInstall(now);
         replica->RestartSnapshot(follower);
         continue;
       }
@@ -333,10 +335,7 @@ void Replicator::EndInstall(const std::shared_ptr<Install>& install, const absl:
         follower->asked_at = install->snapshot.log_index();
         BeginCatchUp(replica, *follower, install->snapshot.log_index());
       } else {
-        if (IsRefusal(status)) {
-          ++follower->refused_installs;
-          follower->install_refused_at = clock_.Now();
-        }
+        if (IsRefusal(status)) follower->NoteRefusedInstall(clock_.Now());
         replica->RestartSnapshot(*follower);
       }
     }
