@@ -169,7 +169,8 @@ absl::StatusOr<HeartbeatResponse> Coordinator::Heartbeat(const HeartbeatRequest&
   }
   PAWL_RETURN_IF_ERROR(found.status());
   const Node* const node = *found;
-  if (node->role == SERVER_ROLE && request.routing_epoch() > published &&
+  // A scheduler that continues a job that has ended publishes no routing.
+  if (node->role == SERVER_ROLE && request.routing_epoch() > published && !state_.ended() &&
       options_.state_is_outdated != nullptr) {
     options_.state_is_outdated(absl::StrCat(NodeText(*node), " acts by routing epoch ",
                                             request.routing_epoch(),

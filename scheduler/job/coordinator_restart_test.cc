@@ -543,6 +543,22 @@ TEST_F(RestartTest, RoutingThatWasNeverPublishedShowsAnOutdatedState) {
       << reasons[0];
 }
 
+TEST_F(RestartTest, ServersOfAnEndedJobShowNoOutdatedState) {
+  std::vector<std::string> reasons;
+  BeginWithStore(TrainingJob(2, 1), 1, 1, [&](Coordinator::Options& options) {
+    options.state_is_outdated = [&](const std::string& why) { reasons.push_back(why); };
+  });
+  const RegisterResponse server = Join(SERVER_ROLE);
+  worker_ = Join(WORKER_ROLE);
+  Pass(milliseconds(100));
+  ASSERT_TRUE(Finish(worker_).ok());
+  ASSERT_EQ(Status().state(), COMPLETED);
+  // Before the server has heard of the end.
+  Restart(milliseconds(100));
+  EXPECT_EQ(Beat(server)->job_state(), COMPLETED);
+  EXPECT_TRUE(reasons.empty()) << reasons[0];
+}
+
 // For ThreadSanitizer: the saver's thread runs with those of the callers.
 TEST_F(RestartTest, StateIsSavedWhileCallsArrive) {
   constexpr uint64_t kCallers = 4;
