@@ -139,6 +139,8 @@ void ClientCore::OnDisowned(const absl::Status& why) {
   // No other client may get the number under which this one continues to push.
   request.set_node(registration_.node());
   request.set_job_id(registration_.job_id());
+  // If the job has ended meanwhile, the client fails, rather than waiting for the next job.
+  request.set_that_job_only(true);
   request.set_start_count(options_.node_start_count);
   request.set_description(options_.description.empty() ? ProcessDescription()
                                                        : options_.description);

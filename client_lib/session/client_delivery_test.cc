@@ -286,6 +286,8 @@ TEST_F(ClientTest, DisownedClientJoinsAgainAndKeepsPushing) {
   // It asks for the number under which it continues to push.
   EXPECT_EQ(cluster_.registrations()[1].node(), client_->node());
   EXPECT_EQ(cluster_.registrations()[1].job_id(), client_->job_id());
+  // It hears of the end of that job.
+  EXPECT_TRUE(cluster_.registrations()[1].that_job_only());
   const uint64_t before = cluster_.heartbeats();
   EXPECT_TRUE(Eventually([&] { return cluster_.heartbeats() >= before + 2; }));
   EXPECT_TRUE(client_->status().ok());
