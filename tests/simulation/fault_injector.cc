@@ -82,11 +82,21 @@ void FaultInjector::Next() {
   const MonotonicDuration mean =
       begins ? kFaultIntervalAtBegin : MonotonicDuration(schedule_.fault_interval);
   In(MonotonicDuration::zero(), 2 * mean, [this] {
-    // If its original were dead, the scheduler would take the copy for it, with the old state.
-    cluster_.KillCopy();
-    (this->*kinds_[random_.Below(kinds_.size())])();
+    Inject();
     Next();
   });
+}
+
+void FaultInjector::Inject() {
+  // If its original were dead, the scheduler would take the copy for it, with the old state.
+  cluster_.KillCopy();
+  (this->*kinds_[random_.Below(kinds_.size())])();
+}
+
+void FaultInjector::OnFinishing(milliseconds period) {
+  if (kinds_.empty()) return;
+  for (uint64_t faults = random_.Below(4); faults > 0; --faults)
+    In(milliseconds(0), period, [this] { Inject(); });
 }
 
 void FaultInjector::In(MonotonicDuration low, MonotonicDuration high,

@@ -2,6 +2,7 @@
 #ifndef PAWL_TESTS_SIMULATION_FAULT_INJECTOR_H_
 #define PAWL_TESTS_SIMULATION_FAULT_INJECTOR_H_
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <set>
@@ -28,6 +29,8 @@ class FaultInjector {
   void Start();
   // Ends the faults: restarts dead processes, resumes paused ones, and repairs the network.
   void End();
+  // The scheduler collects the job's result: some faults follow within this time.
+  void OnFinishing(std::chrono::milliseconds period);
   // Repairs the disk that End left broken.
   void RepairDisk();
 
@@ -38,6 +41,7 @@ class FaultInjector {
   using Fault = void (FaultInjector::*)();
 
   void Next();
+  void Inject();
   void KillServer();
   void KillAllServers();
   void KillScheduler();

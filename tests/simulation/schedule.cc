@@ -35,6 +35,7 @@ std::string Schedule::ToString() const {
   if (loses_servers_with_state) absl::StrAppend(&text, " and servers with them,");
   text.pop_back();
   if (unequal_steps) absl::StrAppend(&text, "; ranks have unequal numbers of steps");
+  if (finishes) absl::StrAppend(&text, "; finishes");
   if (assigns) absl::StrAppend(&text, "; assigns");
   if (shares_rows) absl::StrAppend(&text, "; ranks share rows");
   if (clip_global_norm > 0) absl::StrAppend(&text, "; clips the global norm to ", clip_global_norm);
@@ -181,6 +182,13 @@ Schedule DrawSchedule(uint64_t seed) {
                                   uint64_t{1} << 30;
   schedule.assigns = (kAssigning >> seed % 32 & 1) != 0;
   if (seed % 64 == 51) MakeUnequal(schedule);
+  // The same holds.
+  constexpr uint64_t kFinishing = uint64_t{1} << 23 | uint64_t{1} << 26 | uint64_t{1} << 42 |
+                                  uint64_t{1} << 48 | uint64_t{1} << 54 | uint64_t{1} << 59 |
+                                  uint64_t{1} << 63;
+  schedule.finishes = (kFinishing >> seed % 64 & 1) != 0;
+  // The job ends while clients push.
+  if (schedule.finishes) schedule.pushes *= 3;
   // The same holds.
   constexpr uint64_t kClipping = uint64_t{1} << 1 | uint64_t{1} << 2 | uint64_t{1} << 5 |
                                  uint64_t{1} << 16 | uint64_t{1} << 23 | uint64_t{1} << 25 |

@@ -31,6 +31,33 @@ std::vector<SimLedger::Cell> SimLedger::SharedCellsOf(uint32_t rank, uint64_t st
   return cells;
 }
 
+std::vector<SimLedger::Expectation> SimLedger::Expect(
+    absl::FunctionRef<Fate(uint32_t sender, uint64_t number, bool acknowledged)> fate_of) const {
+  std::vector<Expectation> all;
+  std::vector<Expectation> shared_rows;
+  for (const auto& [push, acknowledged] : sent_) {
+    const auto& [sender, number] = push;
+    const Fate fate = fate_of(sender, number, acknowledged);
+    const float unit = fate == Fate::kNotApplied ? 0 : UnitOf(sender, number);
+    const float least = fate == Fate::kApplied ? unit : 0;
+    const bool may_be_assigned = fate == Fate::kUnknown && IsAssigned(sender, number);
+    const char* const why = fate == Fate::kApplied      ? "it was acknowledged"
+                            : fate == Fate::kNotApplied ? "it was not applied then"
+                                                        : "its outcome is unknown";
+    for (const Cell& cell : CellsOf(sender, number))
+      all.push_back({cell, least, unit, may_be_assigned ? kAssignedValue : least, why});
+    if (sender != 0 || fate == Fate::kUnknown) continue;
+    for (const Cell& cell : SharedCellsOf(0, number))
+      shared_rows.push_back({cell, unit, unit, unit, "the sum in the order of the ranks"});
+  }
+  all.insert(all.end(), shared_rows.begin(), shared_rows.end());
+  for (uint32_t client = 0; client < static_cast<uint32_t>(schedule_.clients); ++client) {
+    for (const Cell& cell : CellsOf(schedule_.ranks() + client, schedule_.pushes))
+      all.push_back({cell, 0, 0, 0, "it was never sent"});
+  }
+  return all;
+}
+
 bool SimLedger::IsAssigned(uint32_t sender, uint64_t number) const {
   if (!schedule_.assigns || sender == shared()) return false;
   // Several ranks would have to wait for each other.

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "tests/simulation/event_loop.h"
 #include "tests/simulation/schedule.h"
 
@@ -43,6 +44,24 @@ class SimLedger {
     uint64_t key = 0;
     float gradient = -1.0f;
   };
+  // The value that a row must have.
+  struct Expectation {
+    Cell cell;
+    float least = 0;
+    float most = 0;
+    // A value that is possible too: what an assignment has set, or `least`.
+    float between = 0;
+    const char* why = "";
+    // Skipped if the sender is a rank that was exempt from the bound during the pull.
+    bool unless_exempt = false;
+
+    bool Allows(float value) const { return value == least || value == most || value == between; }
+  };
+  enum class Fate { kApplied, kUnknown, kNotApplied };
+  // The rows of all pushes that were sent, by the fate of each, and some that were never sent. A
+  // step with shared rows has the fate of rank 0's push.
+  std::vector<Expectation> Expect(
+      absl::FunctionRef<Fate(uint32_t sender, uint64_t number, bool acknowledged)> fate_of) const;
   // Always the same cells for the same push.
   std::vector<Cell> CellsOf(uint32_t sender, uint64_t number) const;
   // The shared rows of a step, with the rank's gradient; their value is UnitOf the rank. None

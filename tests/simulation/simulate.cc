@@ -20,6 +20,7 @@ ABSL_FLAG(bool, print, false, "print every event");
 ABSL_FLAG(bool, log, false, "print the logs of the processes");
 ABSL_FLAG(bool, leases, false, "only faults that affect leases (DrawLeaseSchedule)");
 ABSL_FLAG(bool, assigns, false, "assignments in every schedule (DrawAssignSchedule)");
+ABSL_FLAG(bool, finishes, false, "only schedules in which the job finishes");
 ABSL_FLAG(bool, clips, false, "clip_global_norm in every schedule (DrawClipSchedule)");
 ABSL_FLAG(int, sabotage, 0, "a SimulationOptions::Sabotage, to find seeds that expose it");
 ABSL_FLAG(int, max_failures, 5, "stop after this many failed schedules");
@@ -45,6 +46,7 @@ int main(int argc, char** argv) {
                                     : absl::GetFlag(FLAGS_assigns) ? pawl::DrawAssignSchedule(seed)
                                     : absl::GetFlag(FLAGS_clips)   ? pawl::DrawClipSchedule(seed)
                                                                    : pawl::DrawSchedule(seed);
+    if (absl::GetFlag(FLAGS_finishes) && !schedule.finishes) continue;
     if (one) std::printf("%s\n", schedule.ToString().c_str());
     const pawl::Outcome outcome = pawl::Simulate(
         schedule,

@@ -30,8 +30,8 @@ DataPlane::Done StatusReply(SimulatedNetwork::Reply reply) {
   };
 }
 
-void ReceiveOnServer(DataPlane& plane, const Clock& clock, const std::string& rpc,
-                     IncomingMessage request, MonotonicDuration timeout,
+void ReceiveOnServer(DataPlane& plane, const Clock& clock, const ClusterOptions& options,
+                     const std::string& rpc, IncomingMessage request, MonotonicDuration timeout,
                      std::shared_ptr<const std::atomic<bool>> cancelled,
                      SimulatedNetwork::Reply reply) {
   for (const Method method :
@@ -52,6 +52,11 @@ void ReceiveOnServer(DataPlane& plane, const Clock& clock, const std::string& rp
     const auto message = MustParse<ReleaseLogicalWorkerRequest>(request);
     plane.ReleaseLogicalWorker(message.routing_epoch(), message.logical_worker(),
                                message.incarnation(), StatusReply(std::move(reply)));
+  } else if (rpc == "/pawl.ServerControl/Inspect") {
+    const auto message = MustParse<InspectRequest>(request);
+    const auto answer = plane.Inspect(message.routing_epoch(), message.digest());
+    if (answer.ok() && message.digest()) options.inspected(message.routing_epoch(), plane);
+    reply(answer.status(), answer.ok() ? EncodeSmall(*answer) : OutgoingMessage());
   } else {
     std::abort();
   }
@@ -132,7 +137,7 @@ void SimulatedCluster::StartProcess(int index, int site) {
       [this, index](const std::string& rpc, IncomingMessage request, MonotonicDuration timeout,
                     std::shared_ptr<const std::atomic<bool>> cancelled,
                     SimulatedNetwork::Reply reply) {
-        ReceiveOnServer(servers_[index].node->data_plane(), *servers_[index].clock, rpc,
+        ReceiveOnServer(servers_[index].node->data_plane(), *servers_[index].clock, options_, rpc,
                         std::move(request), timeout, std::move(cancelled), std::move(reply));
       });
   if (const absl::Status status = server.node->Start(address); !status.ok())
@@ -200,12 +205,15 @@ void SimulatedCluster::TickServer(int index, const std::shared_ptr<Incarnation>&
 
 void SimulatedCluster::OnServerEnded(int index, const absl::Status& how) {
   loop_.Note(absl::StrCat("server ", index, " has ended: ", how.ToString()));
+  if (how.ok() && !servers_[index].draining)
+    scheduler_.OnToldOfCompletion(absl::StrCat("server ", index));
+  const bool ends_with_job = (how.ok() || absl::IsCancelled(how)) && scheduler_.has_completed();
   // Deferred, because the server's own code is on the stack.
   loop_.Schedule(MonotonicDuration::zero(), servers_[index].incarnation, "end of the process",
-                 [this, index] {
+                 [this, index, ends_with_job] {
                    KillServer(index);
                    // The copy: its starter has been notified.
-                   if (index == servers()) return;
+                   if (index == servers() || ends_with_job) return;
                    loop_.Schedule(kRestartPause, nullptr, "supervisor", [this, index] {
                      if (servers_[index].incarnation == nullptr) StartServer(index);
                    });

@@ -11,11 +11,11 @@
 #include "absl/strings/str_split.h"
 #include "client_lib/rpc/codec.h"
 #include "google/protobuf/message.h"
-#include "proto/scheduler_state.pb.h"
 #include "proto/server_control.pb.h"
 #include "scheduler/job/coordinator.h"
 #include "scheduler/rpc/server_caller.h"
 #include "scheduler/startup/rebuild.h"
+#include "scheduler/startup/startup.h"
 #include "tests/simulation/message_parsing.h"
 
 namespace pawl {
@@ -93,6 +93,10 @@ struct SimulatedScheduler::Process {
   std::unique_ptr<ServerCallerOnNetwork> caller;
   std::unique_ptr<Coordinator> coordinator;
   bool saving = false;
+  // Once the job has ended: no longer than until then the process waits for the nodes to hear of
+  // it.
+  std::optional<MonotonicDuration> lingers_until;
+  bool closing = false;
 };
 
 SimulatedScheduler::SimulatedScheduler(EventLoop& loop, SimulatedNetwork& network,
@@ -140,11 +144,24 @@ void SimulatedScheduler::StartCoordinator() {
   };
   options.state_is_outdated = [this](const std::string& why) { violation_ = why; };
   SchedulerState state;
-  if (!saved_.empty() && !state.ParseFromString(saved_)) std::abort();
+  if (!saved_.empty()) {
+    auto resumed = StateToResume(StoredState{1, saved_}, options, Startup{"job", "store"});
+    if (!resumed.ok() || !resumed->has_value()) {
+      violation_ = absl::StrCat("the scheduler does not continue its job: ",
+                                resumed.ok() ? "it begins another" : resumed.status().ToString());
+      return;
+    }
+    state = **std::move(resumed);
+    CheckState(state);
+    if (state.closed()) return EndProcess();
+    starts_while_finishing_ += state.state() == FINISHING;
+    starts_after_completion_ += state.state() == COMPLETED;
+  }
   options.job_id = saved_.empty() ? kJobId : state.job_id();
   if (options_.scheduler_forgets_leases) state.clear_longest_lease_ms();
   process_->coordinator = std::make_unique<Coordinator>(
       std::move(options), *clock_, *process_->caller, saved_.empty() ? nullptr : &state);
+  NoteCompletion();
   Tick();
 }
 
@@ -261,8 +278,55 @@ void SimulatedScheduler::Tick() {
       if (failure_.empty()) failure_ = "the scheduler gives no reason";
       loop_.Note(absl::StrCat("the job has failed: ", failure_));
     }
+    MaybeClose();
     Tick();
   });
+}
+
+void SimulatedScheduler::CheckState(const SchedulerState& state) {
+  if (has_completed_ && state.state() != COMPLETED)
+    violation_ = absl::StrCat("a job that has completed is ", JobState_Name(state.state()));
+  for (const uint32_t rank : finished_ranks_) {
+    if (!state.ranks().ranks(static_cast<int>(rank)).finished())
+      violation_ = absl::StrCat("rank ", rank, ", which has finished, is expected to train");
+  }
+}
+
+void SimulatedScheduler::NoteCompletion() {
+  if (has_completed_ || !process_->coordinator->ended() || state() != COMPLETED) return;
+  loop_.Note("the job has completed");
+  has_completed_ = true;
+}
+
+void SimulatedScheduler::OnToldOfCompletion(const std::string& process) {
+  if (!has_completed_)
+    violation_ = absl::StrCat(process, " was told that the job has completed, but it has not");
+}
+
+void SimulatedScheduler::MaybeClose() {
+  Process& process = *process_;
+  if (!process.coordinator->ended() || state() != COMPLETED) return;
+  if (process.closing) return EndProcess();
+  if (!process.lingers_until.has_value()) {
+    process.lingers_until =
+        loop_.elapsed() + random_.Between(std::chrono::milliseconds(500), std::chrono::seconds(5));
+  }
+  if (!process.coordinator->AllNodesGone() && loop_.elapsed() < *process.lingers_until) return;
+  process.closing = true;
+  process.coordinator->Close();
+}
+
+void SimulatedScheduler::EndProcess() {
+  loop_.Schedule(MonotonicDuration::zero(), incarnation_, "end of the process", [this] {
+    loop_.Note("the scheduler has ended with its job");
+    has_closed_ = true;
+    Kill();
+  });
+}
+
+JobState SimulatedScheduler::state() const {
+  return process_ == nullptr || process_->coordinator == nullptr ? JOB_STATE_UNSPECIFIED
+                                                                 : process_->coordinator->state();
 }
 
 // The store takes time, and the scheduler hears of its completion later. It may die at any point in
@@ -275,6 +339,7 @@ void SimulatedScheduler::BeginSave() {
   }
   const MonotonicDuration most = std::chrono::milliseconds(random_.Chance(0.02) ? 300 : 3);
   const std::shared_ptr<Incarnation> incarnation = incarnation_;
+  CheckState(unsaved->state);
   loop_.Schedule(random_.Between(std::chrono::microseconds(50), most), incarnation, "saved",
                  [this, incarnation, most, change = unsaved->change,
                   bytes = unsaved->state.SerializeAsString()]() mutable {
@@ -283,6 +348,7 @@ void SimulatedScheduler::BeginSave() {
                                   "save is reported", [this, change] {
                                     routing_changed_ = true;
                                     process_->coordinator->OnStateSaved(change);
+                                    NoteCompletion();
                                     BeginSave();
                                   });
                  });

@@ -13,10 +13,13 @@
 
 #include "client_lib/base/clock.h"
 #include "proto/scheduler.pb.h"
+#include "proto/scheduler_state.pb.h"
 #include "tests/simulation/event_loop.h"
 #include "tests/simulation/simulated_network.h"
 
 namespace pawl {
+
+class DataPlane;
 
 inline constexpr char kSchedulerAddress[] = "scheduler:7000";
 inline constexpr int kSchedulerSite = 0;
@@ -38,6 +41,8 @@ struct ClusterOptions {
   bool small_backlogs = false;
   // The scheduler is about to ask the servers to release the rank.
   std::function<void(uint32_t rank, uint64_t incarnation)> releasing = [](uint32_t, uint64_t) {};
+  // A server has answered the scheduler's question for its result by this epoch.
+  std::function<void(uint64_t epoch, DataPlane& plane)> inspected = [](uint64_t, DataPlane&) {};
 };
 
 // Per machine. Keeps both ends of a lease within kLeaseDriftDivisor.
@@ -90,12 +95,25 @@ class SimulatedScheduler {
   uint64_t refusals() const { return refusals_; }
   // Primaries that handed over to a backup and became one.
   uint64_t role_exchanges() const { return role_exchanges_; }
+  // The state of the job, also before it is saved; JOB_STATE_UNSPECIFIED while the process is dead.
+  JobState state() const;
+  // The job has completed, and nodes may know. It stays completed.
+  bool has_completed() const { return has_completed_; }
+  // The process has told the nodes and has ended; its successors end at once.
+  bool has_closed() const { return has_closed_; }
+  // A process was told that the job has completed.
+  void OnToldOfCompletion(const std::string& process);
+  // The scheduler has confirmed that the rank has finished. It stays finished.
+  void OnRankFinished(uint32_t rank) { finished_ranks_.insert(rank); }
+  // Processes that have continued a job that was finishing, or had completed.
+  uint64_t starts_while_finishing() const { return starts_while_finishing_; }
+  uint64_t starts_after_completion() const { return starts_after_completion_; }
   // True if it has refused because of exactly the lost partitions, or because no server is left
   // that it could ask: the job has ended.
   bool has_refused_permanently() const { return refused_permanently_; }
   // The reason, once the job has failed.
   const std::string& failure() const { return failure_; }
-  // The mistake of a rebuilding scheduler; empty: none.
+  // The mistake of the scheduler; empty: none.
   const std::string& violation() const { return violation_; }
 
  private:
@@ -115,6 +133,14 @@ class SimulatedScheduler {
   // `routing` is published.
   void NoteExchanges(const RoutingTable& routing);
   void BeginSave();
+  // Checks that what was finished is finished.
+  void CheckState(const SchedulerState& state);
+  void NoteCompletion();
+  // Ends the process once all nodes have heard of the end, or after a while. As in
+  // SchedulerProcess.
+  void MaybeClose();
+  // Later, because the process's own code is on the stack.
+  void EndProcess();
 
   EventLoop& loop_;
   SimulatedNetwork& network_;
@@ -134,6 +160,12 @@ class SimulatedScheduler {
   // The former primaries of the partitions that are handed over by that routing.
   std::map<int, std::string> yielding_;
   uint64_t role_exchanges_ = 0;
+
+  bool has_completed_ = false;
+  bool has_closed_ = false;
+  std::set<uint32_t> finished_ranks_;
+  uint64_t starts_while_finishing_ = 0;
+  uint64_t starts_after_completion_ = 0;
 
   bool state_is_lost_ = false;
   std::set<std::string> rebuild_without_;

@@ -29,6 +29,10 @@ struct SenderWorld {
   // Reports a broken promise.
   std::function<void(const std::string&)> violation;
   RankClocks& clocks;
+  // The scheduler has confirmed that the rank has finished.
+  std::function<void(uint32_t rank)> finished;
+  // The process was told that the job has completed.
+  std::function<void(const std::string& process)> told_of_completion;
 };
 
 // A sender process. It is restarted when it exits, as by a supervisor. Not thread-safe.
@@ -46,25 +50,19 @@ class SimulatedSender {
   const std::shared_ptr<Incarnation>& incarnation() const { return incarnation_; }
   // True if all of its work is done.
   virtual bool finished() const = 0;
+  // True unless the process takes part in a job that has not ended for it.
+  bool has_left() const { return incarnation_ == nullptr || !has_begun_; }
   // The current position, for messages.
   virtual std::string Progress() const = 0;
 
  protected:
-  // The value that a row must have.
-  struct Expectation {
-    SimLedger::Cell cell;
-    float least = 0;
-    float most = 0;
-    // A value that is possible too: what an assignment has set, or `least`.
-    float between = 0;
-    const char* why = "";
-    // Skipped if the sender is a rank that was exempt from the bound during the pull.
-    bool unless_exempt = false;
-  };
+  using Expectation = SimLedger::Expectation;
   // Wraps a callback so that it does nothing in a later incarnation.
   Callback InThisIncarnation(std::function<void(absl::Status)> then);
   void Later(std::function<void()> then);
   void Exit(const absl::Status& why);
+  // True if the job has completed; the process then ends, and is not restarted.
+  bool EndIfCompleted();
   // Pulls and checks; runs `then` if the values are as expected.
   void PullAndCheck(Session& session, std::vector<Expectation> expectations,
                     std::function<void()> then);
@@ -92,6 +90,8 @@ class SimulatedSender {
   uint64_t job_id_ = 0;
   uint32_t starts_ = 0;
   std::shared_ptr<Incarnation> incarnation_;
+  // The present incarnation has called Begin.
+  bool has_begun_ = false;
   std::unique_ptr<SimulatedTransport> transport_;
   std::unique_ptr<SimulatedControlChannel> control_;
   std::unique_ptr<SimulatedControlChannel> link_;
@@ -113,6 +113,10 @@ class SimulatedWorker final : public SimulatedSender {
   std::vector<uint32_t> RanksToCheck(uint32_t own);
   // The rank has ended its last step.
   void Finish(size_t index);
+  // That step is closed.
+  void ReportFinished(size_t index);
+  // Every process of a job that finishes stays until its end.
+  void AwaitEnd();
   // Checks that no rank that counted since `start` is further behind than the bound.
   void CheckBound(uint32_t rank, uint64_t step, MonotonicDuration start);
 

@@ -16,6 +16,7 @@
 #include "proto/replication.pb.h"
 #include "tests/simulation/event_loop.h"
 #include "tests/simulation/fault_injector.h"
+#include "tests/simulation/saved_rows.h"
 #include "tests/simulation/sim_ledger.h"
 #include "tests/simulation/simulated_cluster.h"
 #include "tests/simulation/simulated_network.h"
@@ -32,7 +33,9 @@ constexpr std::chrono::seconds kCalm{120};
 constexpr std::chrono::seconds kRepairBound{40};
 constexpr std::chrono::milliseconds kRepairCheckInterval{50};
 constexpr size_t kEventsInReport = 60;
-constexpr int kSettledInterval = 200;
+constexpr uint64_t kSettledInterval = 200;
+// While the scheduler collects a job's result it has some faults within this time.
+constexpr std::chrono::milliseconds kFinishingPeriod{30};
 
 // Answers as a replica that has accepted all changes.
 bool ConfirmOnly(const std::string& bytes, SimulatedNetwork::Reply& reply) {
@@ -66,25 +69,6 @@ void Rescale(std::string& bytes) {
   bytes = request.SerializeAsString();
 }
 
-ClusterOptions ClusterOptionsOf(const Schedule& schedule, SimulationOptions::Sabotage sabotage,
-                                RankClocks& clocks) {
-  ClusterOptions options;
-  options.job = schedule.ToJob();
-  options.servers = schedule.servers;
-  options.heartbeat_interval = schedule.heartbeat_interval;
-  options.lease = schedule.lease;
-  options.disks_forget = sabotage == SimulationOptions::Sabotage::kDiskForgets;
-  options.clocks_drift = schedule.suspends;
-  options.leases_stand_still = sabotage == SimulationOptions::Sabotage::kLeasesStandStill;
-  options.scheduler_forgets_leases =
-      sabotage == SimulationOptions::Sabotage::kSchedulerForgetsLeases;
-  options.small_backlogs = schedule.brakes_pushes;
-  options.releasing = [&clocks](uint32_t rank, uint64_t incarnation) {
-    clocks.OnReleasing(rank, incarnation);
-  };
-  return options;
-}
-
 // Visits the members by name.
 template <typename R, typename Action>
 void ForEach(R& reached, Action action) {
@@ -98,6 +82,10 @@ void ForEach(R& reached, Action action) {
   action("catch-ups", reached.catch_ups);
   action("finished ranks released", reached.finished_releases);
   action("finished ranks released again after a restart", reached.repeated_finished_releases);
+  action("jobs completed", reached.completions);
+  action("schedulers started while finishing", reached.starts_while_finishing);
+  action("schedulers started after completion", reached.starts_after_completion);
+  action("pushes acknowledged after training", reached.pushes_after_finish);
   action("pushes delayed", reached.pushes_delayed);
   action("pushes refused", reached.pushes_refused);
   action("repairs under load", reached.repairs);
@@ -121,10 +109,18 @@ class Simulation {
         network_(loop_, random_),
         ledger_(schedule_, kTable),
         clocks_(schedule_.ranks()),
-        cluster_(loop_, network_, random_, ClusterOptionsOf(schedule_, options.sabotage, clocks_)),
-        world_{loop_,   network_,  random_,
-               ledger_, schedule_, [this](const std::string& what) { Violation(what); },
-               clocks_} {
+        cluster_(loop_, network_, random_, MakeClusterOptions(options.sabotage)),
+        world_{loop_,
+               network_,
+               random_,
+               ledger_,
+               schedule_,
+               [this](const std::string& what) { Violation(what); },
+               clocks_,
+               [this](uint32_t rank) { cluster_.scheduler().OnRankFinished(rank); },
+               [this](const std::string& process) {
+                 cluster_.scheduler().OnToldOfCompletion(process);
+               }} {
     if (options.print) loop_.PrintEverything();
     if (options.sabotage == SimulationOptions::Sabotage::kReplicationIsOnlyConfirmed) {
       network_.SetIntercept([this](const std::string& rpc, std::string& request, bool,
@@ -171,23 +167,15 @@ class Simulation {
     for (const auto& sender : senders_) sender->Start();
     injector_->Start();
     const MonotonicDuration end = loop_.elapsed() + schedule_.storm;
-    while (IsRunning() && loop_.elapsed() < end) Step();
+    while (IsRunning() && loop_.elapsed() < end && !cluster_.scheduler().has_closed()) Step();
+    const bool completed_early = cluster_.scheduler().has_completed();
     injector_->End();
     const MonotonicDuration limit = loop_.elapsed() + kCalm;
-    RunUntil(
-        [this] {
-          return std::all_of(senders_.begin(), senders_.end(),
-                             [](const auto& s) { return s->finished(); });
-        },
-        limit, "the work is not done");
-    injector_->RepairDisk();
-    RunUntil([this] { return IsSettled(); }, limit, "replicas are missing");
-    auditor_ = std::make_unique<SimulatedAuditor>(world_, auditor_site_);
-    if (IsRunning()) auditor_->Start();
-    RunUntil([this] { return auditor_->finished(); }, limit, "the parameters cannot be read");
-    // Checked again, because work in flight, such as a rank's release, may have changed them since.
-    RunUntil([this] { return IsSettled(); }, limit, "replicas are missing at the end");
-    if (IsRunning()) CompareReplicas();
+    if (schedule_.finishes) {
+      RunToCompletion(limit, completed_early);
+    } else {
+      RunToCompleteReplicas(limit);
+    }
 
     Outcome outcome;
     outcome.violation = violation_;
@@ -207,6 +195,92 @@ class Simulation {
   }
 
  private:
+  void RunToCompleteReplicas(MonotonicDuration limit) {
+    RunUntil(
+        [this] {
+          return std::all_of(senders_.begin(), senders_.end(),
+                             [](const auto& s) { return s->finished(); });
+        },
+        limit, "the work is not done");
+    injector_->RepairDisk();
+    RunUntil([this] { return IsSettled(); }, limit, "replicas are missing");
+    auditor_ = std::make_unique<SimulatedAuditor>(world_, auditor_site_);
+    if (IsRunning()) auditor_->Start();
+    RunUntil([this] { return auditor_->finished(); }, limit, "the parameters cannot be read");
+    // Checked again, because work in flight, such as a rank's release, may have changed them since.
+    RunUntil([this] { return IsSettled(); }, limit, "replicas are missing at the end");
+    if (IsRunning()) CompareReplicas();
+  }
+
+  // `completed_early`: during faults, which may have kept nodes from hearing of the end.
+  void RunToCompletion(MonotonicDuration limit, bool completed_early) {
+    RunUntil([this] { return cluster_.scheduler().has_completed(); }, limit,
+             "the job has not completed", /*interval=*/1);
+    injector_->RepairDisk();
+    RunUntil(
+        [&] {
+          return cluster_.scheduler().has_closed() && (completed_early || AllProcessesHaveLeft());
+        },
+        limit, "the job has not ended everywhere", /*interval=*/1);
+    if (!IsRunning()) return;
+    CheckResult();
+    // Its service manager may start it again.
+    cluster_.scheduler().Start();
+    while (IsRunning() && cluster_.scheduler().incarnation() != nullptr) Step();
+  }
+
+  // True if no process takes part in the job any more. Some may wait for the next job.
+  bool AllProcessesHaveLeft() {
+    for (int server = 0; server < cluster_.servers(); ++server) {
+      ServerNode* const node = cluster_.server(server);
+      if (node != nullptr && node->data_plane().epoch() > 0) return false;
+    }
+    return std::all_of(senders_.begin(), senders_.end(),
+                       [](const auto& sender) { return sender->has_left(); });
+  }
+
+  // The scheduler has read every acknowledged push for the result of the job.
+  void CheckResult() {
+    const auto fate_of = [this](uint32_t sender, uint64_t number, bool) {
+      const auto before = before_end_.find({sender, number});
+      const bool must = before != before_end_.end() && before->second;
+      return must || ledger_.IsRank(sender) ? SimLedger::Fate::kApplied : SimLedger::Fate::kUnknown;
+    };
+    if (const std::string mistake = result_.Mistake(ledger_.Expect(fate_of), kTable);
+        !mistake.empty())
+      Violation(absl::StrCat("the result of the job: ", mistake));
+  }
+
+  // Called while the scheduler collects the result.
+  void OnFinishing() {
+    if (finishing_ == cluster_.scheduler().incarnation()) return;
+    finishing_ = cluster_.scheduler().incarnation();
+    if (before_end_.empty()) before_end_ = ledger_.sent();
+    injector_->OnFinishing(kFinishingPeriod);
+  }
+
+  ClusterOptions MakeClusterOptions(SimulationOptions::Sabotage sabotage) {
+    ClusterOptions options;
+    options.job = schedule_.ToJob();
+    options.servers = schedule_.servers;
+    options.heartbeat_interval = schedule_.heartbeat_interval;
+    options.lease = schedule_.lease;
+    options.disks_forget = sabotage == SimulationOptions::Sabotage::kDiskForgets;
+    options.clocks_drift = schedule_.suspends;
+    options.leases_stand_still = sabotage == SimulationOptions::Sabotage::kLeasesStandStill;
+    options.scheduler_forgets_leases =
+        sabotage == SimulationOptions::Sabotage::kSchedulerForgetsLeases;
+    options.small_backlogs = schedule_.brakes_pushes;
+    options.releasing = [this](uint32_t rank, uint64_t incarnation) {
+      clocks_.OnReleasing(rank, incarnation);
+    };
+    options.inspected = [this, job = options.job](uint64_t epoch, DataPlane& plane) {
+      const std::string mistake = result_.TakeFrom(plane, epoch, schedule_.steps, job);
+      if (!mistake.empty()) Violation(absl::StrCat("the result cannot be read: ", mistake));
+    };
+    return options;
+  }
+
   bool IsRunning() {
     return violation_.empty() && cluster_.scheduler().failure().empty() &&
            !cluster_.scheduler().has_refused_permanently();
@@ -227,6 +301,16 @@ class Simulation {
     if (schedule_.unequal_steps) {
       reached.finished_releases = clocks_.finished_releases();
       reached.repeated_finished_releases = clocks_.repeated_finished_releases();
+    }
+    if (schedule_.finishes) {
+      reached.completions = cluster_.scheduler().has_closed();
+      reached.starts_while_finishing = cluster_.scheduler().starts_while_finishing();
+      reached.starts_after_completion = cluster_.scheduler().starts_after_completion();
+      for (const auto& [push, acknowledged] : ledger_.sent()) {
+        const auto before = before_end_.find(push);
+        reached.pushes_after_finish +=
+            acknowledged && (before == before_end_.end() || !before->second);
+      }
     }
     if (schedule_.brakes_pushes) {
       reached.pushes_delayed = cluster_.pushes_delayed();
@@ -260,6 +344,7 @@ class Simulation {
     if (!loop_.Step()) return Violation("no event is left");
     if (!cluster_.scheduler().violation().empty())
       return Violation(cluster_.scheduler().violation());
+    if (cluster_.scheduler().state() == FINISHING) OnFinishing();
     if (violation_.empty()) CheckPrimaries();
     if (violation_.empty() && schedule_.brakes_pushes) CheckRepair();
   }
@@ -293,12 +378,13 @@ class Simulation {
   }
 
   template <typename Condition>
-  void RunUntil(Condition condition, MonotonicDuration limit, const char* otherwise) {
+  void RunUntil(Condition condition, MonotonicDuration limit, const char* otherwise,
+                uint64_t interval = kSettledInterval) {
     uint64_t next_look = loop_.events();
     while (IsRunning()) {
       if (loop_.events() >= next_look) {
         if (condition()) return;
-        next_look = loop_.events() + kSettledInterval;
+        next_look = loop_.events() + interval;
       }
       if (loop_.elapsed() > limit) {
         std::string where;
@@ -426,6 +512,13 @@ class Simulation {
   int auditor_site_ = 0;
   std::unique_ptr<SimulatedSender> auditor_;
   std::unique_ptr<FaultInjector> injector_;
+
+  // The scheduler that collects the job's result, or did so last.
+  std::shared_ptr<Incarnation> finishing_;
+  // The pushes, and which of them were acknowledged, before the first one did.
+  std::map<std::pair<uint32_t, uint64_t>, bool> before_end_;
+  // What the servers have told it.
+  SavedRows result_;
 
   MonotonicDuration next_repair_check_{};
   // The time since which all servers live. Unset if all replicas are complete or a server is

@@ -52,6 +52,12 @@ struct Reached {
   // Unequal steps: finished ranks that were released, and again after a restart of their process.
   uint64_t finished_releases = 0;
   uint64_t repeated_finished_releases = 0;
+  // Jobs that have completed; schedulers that continued one that was finishing, or had completed;
+  // pushes that were acknowledged after the last rank had finished.
+  uint64_t completions = 0;
+  uint64_t starts_while_finishing = 0;
+  uint64_t starts_after_completion = 0;
+  uint64_t pushes_after_finish = 0;
   // Pushes that were delayed for learners, or asked to return; complete repairs after the loss of a
   // server while pushes continued.
   uint64_t pushes_delayed = 0;

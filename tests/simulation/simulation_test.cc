@@ -105,7 +105,7 @@ TEST_F(SimulationTest, EveryCaseIsReached) {
     const Schedule schedule = DrawSchedule(seed);
     const bool is_bounded = schedule.consistency.mode() == BOUNDED && schedule.kills_senders;
     if (!is_bounded && !schedule.loses_scheduler_state && !schedule.brakes_pushes &&
-        !schedule.is_large() && !schedule.assigns && !schedule.shares_rows &&
+        !schedule.is_large() && !schedule.finishes && !schedule.assigns && !schedule.shares_rows &&
         schedule.clip_global_norm == 0) {
       continue;
     }
