@@ -272,7 +272,8 @@ void Coordinator::Resume(DeferredActions& actions) {
   }
   MaybeStartJob();
   if (state_.state() == FINISHING) {
-    Run(end_.Begin(EndPlan()), actions);
+    // The last rank may have finished since the start of this scheduler.
+    if (end_.stage() == JobEnd::Stage::kNone) Run(end_.Begin(EndPlan()), actions);
   } else {
     MaybeFinish(actions);
   }

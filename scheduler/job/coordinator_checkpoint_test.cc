@@ -310,6 +310,22 @@ TEST_F(RestoreTest, RestartedSchedulerContinuesTheLoad) {
   EXPECT_EQ(Status().checkpoint().restored_step(), 40u);
 }
 
+TEST_F(RestoreTest, RestartedSchedulerBeginsTheLoadOnce) {
+  BeginWithStore(kTraining, 2, 1, Restore);
+  Join(SERVER_ROLE);
+  const RegisterRequest second = Registration(SERVER_ROLE, ++nonce_, {});
+  const absl::StatusOr<RegisterResponse> joined = Register(second);
+  ASSERT_TRUE(joined.ok());
+  Add(second, *joined);
+  Save();
+  Restart(milliseconds(100));
+  servers_.Hold();
+  // Heartbeats come before the first tick.
+  Pass(kTickInterval);
+  EXPECT_EQ(servers_.TakeCalls(), (std::vector<std::string>{"s:1 LoadCheckpoint /c/flights-40",
+                                                            "s:2 LoadCheckpoint /c/flights-40"}));
+}
+
 TEST_F(RestoreTest, RankOfACallThatWaitsForTheLoadMovesOn) {
   for (const bool restart : {false, true}) {
     SCOPED_TRACE(restart);

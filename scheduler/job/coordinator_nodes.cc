@@ -298,6 +298,8 @@ std::vector<const Node*> Coordinator::ServersHeardFrom() const {
 }
 
 void Coordinator::MaybePlaceServers(DeferredActions& actions) {
+  // Resume follows, which would ask the servers a second time.
+  if (resumes_) return;
   std::vector<const Node*> servers = ServersHeardFrom();
   servers.erase(std::remove_if(servers.begin(), servers.end(),
                                [](const Node* server) { return server->draining; }),

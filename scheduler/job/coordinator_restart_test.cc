@@ -368,6 +368,17 @@ TEST_F(RestartTest, InspectionIsRepeatedAfterARestart) {
   EXPECT_EQ(reports_.size(), 1u);
 }
 
+TEST_F(RestartTest, EndBeginsOnceAfterARestart) {
+  Run(1, TrainingJob(2, 1));
+  Restart(milliseconds(100));
+  servers_.Hold();
+  servers_.TakeCalls();
+  // Before the first tick.
+  ASSERT_TRUE(Finish(worker_).ok());
+  Pass(milliseconds(100));
+  EXPECT_EQ(servers_.TakeCalls(), (std::vector<std::string>{"s:1 Inspect"}));
+}
+
 TEST_F(RestartTest, EndOfTheJobIsReportedAgain) {
   Run(2, TrainingJob(2, 1, "durability: MEMORY"));
   ASSERT_TRUE((*CreateTable("w"))->ok());
