@@ -351,8 +351,18 @@ absl::Status FaultEnv::Rename(const std::string& from, const std::string& to) {
   bool last = false;
   PAWL_RETURN_IF_ERROR(Begin(last));
   PAWL_RETURN_IF_ERROR(CheckFolder(to));
-  PAWL_ASSIGN_OR_RETURN(std::shared_ptr<File> file, Find(from));
-  Change({FolderOf(to), {from}, {{to, Entry{std::move(file)}}}});
+  const auto found = names_.find(from);
+  if (found == names_.end()) return FileError("rename", from, ENOENT);
+  NameChange change{FolderOf(to), {from}, {{to, found->second}}};
+  if (found->second.file == nullptr) {
+    const std::string inside = from + "/";
+    for (const auto& [path, entry] : names_) {
+      if (path.compare(0, inside.size(), inside) != 0) continue;
+      change.erased.push_back(path);
+      change.set.emplace(absl::StrCat(to, path.substr(from.size())), entry);
+    }
+  }
+  Change(std::move(change));
   return last ? NoPower() : absl::OkStatus();
 }
 
@@ -429,6 +439,9 @@ absl::Status FaultEnv::SyncFolder(const std::string& folder) {
 absl::StatusOr<uint64_t> FaultEnv::FileSize(const std::string& path) {
   MutexLock lock(mu_);
   PAWL_RETURN_IF_ERROR(CheckPower());
+  // A folder has some size.
+  if (const auto found = names_.find(path); found != names_.end() && found->second.file == nullptr)
+    return 0;
   PAWL_ASSIGN_OR_RETURN(const std::shared_ptr<File> file, Find(path));
   return file->contents.size();
 }

@@ -65,6 +65,18 @@ TEST(FaultEnvTest, NamesAreDurableOnceTheFolderIsSynced) {
   EXPECT_EQ(deleted.size(), 2u);
 }
 
+TEST(FaultEnvTest, FolderIsRenamedWithItsFiles) {
+  FaultEnv env(1);
+  ASSERT_TRUE(env.MakeFolder("/a").ok());
+  ASSERT_TRUE(env.MakeFolder("/ab").ok());
+  ASSERT_TRUE(WriteFileDurably(env, "/a/file", "text").ok());
+  ASSERT_TRUE(env.Rename("/a", "/b").ok());
+  EXPECT_EQ(*ReadWholeFile(env, "/b/file", 100), "text");
+  EXPECT_EQ(*env.List("/"), (std::vector<std::string>{"ab", "b"}));
+  EXPECT_TRUE(*FileExists(env, "/b"));
+  EXPECT_FALSE(*FileExists(env, "/a/file"));
+}
+
 TEST(FaultEnvTest, FailedSyncLosesDataDespiteLaterSyncs) {
   std::set<std::string> left;
   for (uint64_t seed = 0; seed < 50; ++seed) {
