@@ -13,6 +13,21 @@ constexpr std::chrono::seconds kWakeInterval{60};
 
 }  // namespace
 
+absl::StatusOr<std::string> CompleteCheckpoint(Env& env, const std::string& dir,
+                                               const CheckpointManifest& manifest) {
+  CheckpointStore store(env, dir);
+  const std::string name = CheckpointStore::NameOf(manifest);
+  absl::Status status = store.WriteManifest(manifest);
+  if (manifest.is_final() && absl::IsAlreadyExists(status)) {
+    // If it is this job's, a former scheduler completed it and died before it saved that; perhaps
+    // before it had checked the checkpoint.
+    const absl::StatusOr<CheckpointManifest> there = store.ReadManifest(name);
+    if (there.ok() && there->job_id() == manifest.job_id()) status = store.CheckComplete(*there);
+  }
+  PAWL_RETURN_IF_ERROR(status);
+  return JoinPath(dir, name);
+}
+
 CheckpointWriter::CheckpointWriter(Env& env, AllowedFolders folders)
     : env_(env), folders_(std::move(folders)) {
   thread_ = std::thread([this] { Run(); });
@@ -71,19 +86,7 @@ void CheckpointWriter::Run() {
 
 absl::StatusOr<std::string> CheckpointWriter::Complete(const Work& work) {
   PAWL_RETURN_IF_ERROR(folders_.Check(work.dir));
-  CheckpointStore store(env_, work.dir);
-  const std::string name = CheckpointStore::NameOf(work.manifest.job_name(), work.manifest.step(),
-                                                   work.manifest.is_final());
-  absl::Status status = store.WriteManifest(work.manifest);
-  if (work.manifest.is_final() && absl::IsAlreadyExists(status)) {
-    // If it is this job's, a former scheduler completed it and died before it saved that; perhaps
-    // before it had checked the checkpoint.
-    const absl::StatusOr<CheckpointManifest> there = store.ReadManifest(name);
-    if (there.ok() && there->job_id() == work.manifest.job_id())
-      status = store.CheckComplete(*there);
-  }
-  PAWL_RETURN_IF_ERROR(status);
-  return JoinPath(work.dir, name);
+  return CompleteCheckpoint(env_, work.dir, work.manifest);
 }
 
 void CheckpointWriter::DeleteOld(const Work& work) {

@@ -17,6 +17,11 @@
 
 namespace pawl {
 
+// Completes the checkpoint in `dir`, whose parts are all written, and returns its own folder. A
+// final checkpoint may be complete already, by a former scheduler of the same job.
+absl::StatusOr<std::string> CompleteCheckpoint(Env& env, const std::string& dir,
+                                               const CheckpointManifest& manifest);
+
 // Writes manifests and deletes old checkpoints, one at a time: on a shared folder that can take
 // long. Thread-safe.
 class CheckpointWriter {

@@ -42,9 +42,10 @@ void RunAll(std::vector<absl::AnyInvocable<void()>>& actions) {
 
 }  // namespace
 
-Checkpointer::Checkpointer(Env& env, DataPlane& plane, const Clock& clock, AllowedFolders folders)
+Checkpointer::Checkpointer(Env& env, DataPlane& plane, const Clock& clock, AllowedFolders folders,
+                           bool has_thread)
     : env_(env), plane_(plane), clock_(clock), folders_(std::move(folders)) {
-  thread_ = std::thread([this] { Run(); });
+  if (has_thread) thread_ = std::thread([this] { Run(); });
 }
 
 Checkpointer::~Checkpointer() { Stop(); }
@@ -68,7 +69,7 @@ void Checkpointer::Stop() {
     wake_.NotifyAll();
   }
   RunAll(actions);
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 std::shared_ptr<Checkpointer::Attempt> Checkpointer::MakeAttempt(
@@ -224,64 +225,71 @@ void Checkpointer::MaybeAnswer(const std::shared_ptr<Attempt>& attempt, Actions&
 
 void Checkpointer::Run() {
   while (true) {
-    Actions actions;
-    std::shared_ptr<Attempt> attempt;
-    std::optional<LoadAttempt> load;
-    uint32_t partition = 0;
-    Part part;
     {
       MutexLock lock(mu_);
-      if (!stopping_ && to_write_.empty() && !load_.has_value()) {
+      if (!stopping_ && to_write_.empty() && !load_.has_value())
         wake_.WaitUntil(mu_, std::chrono::steady_clock::now() + kWakeInterval);
-      }
       if (stopping_) return;
-      if (attempt_ != nullptr && clock_.Now() - attempt_->asked > kCheckpointAskInterval) {
-        Abandon(attempt_, absl::AbortedError("the scheduler no longer asks for the checkpoint"),
-                actions);
-      }
-      if (load_.has_value()) {
-        load = std::exchange(load_, std::nullopt);
-      } else if (!to_write_.empty()) {
-        attempt = attempt_;
-        partition = to_write_.front();
-        to_write_.pop_front();
-        part = std::exchange(attempt->parts[partition], Part());
-      }
     }
-    RunAll(actions);
-    if (load.has_value()) load->done(LoadAll(load->request));
-    if (attempt == nullptr) continue;
-    absl::Status why = Write(*attempt, partition, part);
-    actions.clear();
-    {
-      MutexLock lock(mu_);
-      if (attempt->id.is_final && absl::IsAborted(why)) {
-        // The written parts stay: the next request is about the partitions present then.
-        attempt->parts.erase(partition);
-        const bool is_wanted = attempt->wanted.has_value() &&
-                               std::find(attempt->wanted->begin(), attempt->wanted->end(),
-                                         partition) != attempt->wanted->end();
-        if (is_wanted) {
-          attempt->wanted.reset();
-          if (attempt->done != nullptr) {
-            actions.emplace_back(
-                [done = std::exchange(attempt->done, nullptr), why]() mutable { done(why); });
-          }
-        }
-      } else if (!why.ok()) {
-        spdlog::warn("checkpoint of step {}: {}", attempt->id.step, why.ToString());
-        // UNAVAILABLE would make the scheduler retry as if this server were away. It is not, and it
-        // does not write the part again.
-        if (absl::IsUnavailable(why) || absl::IsDeadlineExceeded(why))
-          why = absl::InternalError(why.message());
-        Abandon(attempt, std::move(why), actions);
-      } else if (attempt->status.ok()) {
-        attempt->parts[partition] = std::move(part);
-        MaybeAnswer(attempt, actions);
-      }
-    }
-    RunAll(actions);
+    Work();
   }
+}
+
+void Checkpointer::Work() {
+  Actions actions;
+  std::shared_ptr<Attempt> attempt;
+  std::optional<LoadAttempt> load;
+  uint32_t partition = 0;
+  Part part;
+  {
+    MutexLock lock(mu_);
+    if (stopping_) return;
+    if (attempt_ != nullptr && clock_.Now() - attempt_->asked > kCheckpointAskInterval) {
+      Abandon(attempt_, absl::AbortedError("the scheduler no longer asks for the checkpoint"),
+              actions);
+    }
+    if (load_.has_value()) {
+      load = std::exchange(load_, std::nullopt);
+    } else if (!to_write_.empty()) {
+      attempt = attempt_;
+      partition = to_write_.front();
+      to_write_.pop_front();
+      part = std::exchange(attempt->parts[partition], Part());
+    }
+  }
+  RunAll(actions);
+  if (load.has_value()) load->done(LoadAll(load->request));
+  if (attempt == nullptr) return;
+  absl::Status why = Write(*attempt, partition, part);
+  actions.clear();
+  {
+    MutexLock lock(mu_);
+    if (attempt->id.is_final && absl::IsAborted(why)) {
+      // The written parts stay: the next request is about the partitions present then.
+      attempt->parts.erase(partition);
+      const bool is_wanted =
+          attempt->wanted.has_value() && std::find(attempt->wanted->begin(), attempt->wanted->end(),
+                                                   partition) != attempt->wanted->end();
+      if (is_wanted) {
+        attempt->wanted.reset();
+        if (attempt->done != nullptr) {
+          actions.emplace_back(
+              [done = std::exchange(attempt->done, nullptr), why]() mutable { done(why); });
+        }
+      }
+    } else if (!why.ok()) {
+      spdlog::warn("checkpoint of step {}: {}", attempt->id.step, why.ToString());
+      // UNAVAILABLE would make the scheduler retry as if this server were away. It is not, and it
+      // does not write the part again.
+      if (absl::IsUnavailable(why) || absl::IsDeadlineExceeded(why))
+        why = absl::InternalError(why.message());
+      Abandon(attempt, std::move(why), actions);
+    } else if (attempt->status.ok()) {
+      attempt->parts[partition] = std::move(part);
+      MaybeAnswer(attempt, actions);
+    }
+  }
+  RunAll(actions);
 }
 
 absl::Status Checkpointer::Write(const Attempt& attempt, uint32_t partition, Part& part) {

@@ -44,8 +44,10 @@ class Checkpointer {
   using LoadDone = absl::AnyInvocable<void(absl::Status)>;
 
   // The references outlive this object or its Stop. Checkpoints outside `folders` are refused with
-  // PERMISSION_DENIED: by the name at once, by the place to which links lead on the thread.
-  Checkpointer(Env& env, DataPlane& plane, const Clock& clock, AllowedFolders folders = {});
+  // PERMISSION_DENIED: by the name at once, by the place to which links lead on the thread. Without
+  // a thread, for tests with simulated time, the owner calls Work.
+  Checkpointer(Env& env, DataPlane& plane, const Clock& clock, AllowedFolders folders = {},
+               bool has_thread = true);
   // Calls Stop.
   ~Checkpointer();
   Checkpointer(const Checkpointer&) = delete;
@@ -53,6 +55,10 @@ class Checkpointer {
 
   void Checkpoint(const CheckpointOnServerRequest& request, CheckpointDone done) PAWL_EXCLUDES(mu_);
   void Load(const LoadCheckpointRequest& request, LoadDone done) PAWL_EXCLUDES(mu_);
+
+  // Writes one part or loads a checkpoint, if there is such work. Only for the thread, or the owner
+  // of a checkpointer without one.
+  void Work() PAWL_EXCLUDES(mu_);
 
   // Aborts the work under way. Idempotent. Call it before closing the data plane.
   void Stop() PAWL_EXCLUDES(mu_);
