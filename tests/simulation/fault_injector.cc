@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client_lib/base/testing/fault_env.h"
 
 namespace pawl {
 namespace {
@@ -39,6 +40,7 @@ FaultInjector::FaultInjector(EventLoop& loop, SimulatedNetwork& network, SeededR
   if (schedule.loses_disks) kinds_.push_back(&FaultInjector::LoseDisk);
   if (schedule.breaks_disks) kinds_.push_back(&FaultInjector::BreakDisk);
   if (schedule.copies_disks) kinds_.push_back(&FaultInjector::CopyDisk);
+  if (schedule.fills_folder) kinds_.push_back(&FaultInjector::FillFolder);
   if (schedule.suspends) kinds_.push_back(&FaultInjector::Suspend);
   if (schedule.loses_scheduler_state) {
     kinds_.push_back(schedule.loses_state_in_a_handover
@@ -63,6 +65,7 @@ void FaultInjector::End() {
   network_.HealAll();
   network_.faults() = NetworkFaults();
   network_.SetLateControl(0);
+  if (schedule_.checkpoints) cluster_.files().SetUnlimited();
   cluster_.scheduler().clock().Resume();
   for (int server = 0; server < cluster_.servers(); ++server)
     cluster_.server_clock(server).Resume();
@@ -382,6 +385,13 @@ void FaultInjector::RepairDisk() {
   if (broken_disk_ < 0) return;
   loop_.Note(absl::StrCat("the disk of server ", broken_disk_, " works again"));
   cluster_.BreakDisk(std::exchange(broken_disk_, -1), /*full=*/false, /*hangs=*/false);
+}
+
+void FaultInjector::FillFolder() {
+  Note("the folder of checkpoints is full");
+  FaultEnv& files = cluster_.files();
+  files.SetCapacity(files.UsedBytes() + random_.Below(5000));
+  In(milliseconds(200), milliseconds(5000), [&files] { files.SetUnlimited(); });
 }
 
 void FaultInjector::CopyDisk() {

@@ -55,6 +55,8 @@ class FaultInjector {
   void LoseDisk();
   void BreakDisk();
   void CopyDisk();
+  // Checkpoints find no room for a while.
+  void FillFolder();
   // Deletes the scheduler's saved state, in some schedules together with some servers.
   void LoseSchedulerState();
   void LoseSchedulerStateAndServers();

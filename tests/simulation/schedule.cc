@@ -26,6 +26,7 @@ std::string Schedule::ToString() const {
   if (loses_disks) absl::StrAppend(&text, " lost disks,");
   if (damages_disks) absl::StrAppend(&text, " damaged disks,");
   if (breaks_disks) absl::StrAppend(&text, " broken disks,");
+  if (fills_folder) absl::StrAppend(&text, " full folders of checkpoints,");
   if (copies_disks) absl::StrAppend(&text, " copied disks,");
   if (suspends) absl::StrAppend(&text, " suspensions,");
   if (changes_lease) absl::StrAppend(&text, " other leases,");
@@ -36,6 +37,7 @@ std::string Schedule::ToString() const {
   text.pop_back();
   if (unequal_steps) absl::StrAppend(&text, "; ranks have unequal numbers of steps");
   if (finishes) absl::StrAppend(&text, "; finishes");
+  if (checkpoints) absl::StrAppend(&text, "; checkpoints after ", checkpoint_steps, " steps");
   if (assigns) absl::StrAppend(&text, "; assigns");
   if (shares_rows) absl::StrAppend(&text, "; ranks share rows");
   if (clip_global_norm > 0) absl::StrAppend(&text, "; clips the global norm to ", clip_global_norm);
@@ -53,6 +55,11 @@ Job Schedule::ToJob() const {
   job.set_replicas(replicas);
   job.set_min_in_sync(min_in_sync);
   job.set_durability(durability);
+  if (checkpoints) {
+    job.mutable_checkpoint()->set_dir(kCheckpoints);
+    job.mutable_checkpoint()->set_every_steps(checkpoint_steps);
+    job.mutable_checkpoint()->set_keep(checkpoints_kept);
+  }
   FillDefaults(job, 0);
   return job;
 }
@@ -130,6 +137,15 @@ void MakeClip(Schedule& schedule) {
   schedule.clip_global_norm = 0.4f + 0.1f * static_cast<float>(schedule.seed / 64 % 8);
 }
 
+// Most jobs make several periodic checkpoints.
+void MakeCheckpoints(Schedule& schedule) {
+  schedule.checkpoints = true;
+  schedule.checkpoint_steps = schedule.seed / 64 % 5;
+  schedule.checkpoints_kept = schedule.seed / 64 % 3 + 1;
+  schedule.steps *= 2;
+  schedule.fills_folder = schedule.seed / 64 % 2 == 1;
+}
+
 // A returning server has no data, and a minute of pushes separates its deaths.
 void MakeBrakePushes(SeededRandom& random, Schedule& schedule) {
   const uint64_t seed = schedule.seed;
@@ -189,6 +205,7 @@ Schedule DrawSchedule(uint64_t seed) {
   schedule.finishes = (kFinishing >> seed % 64 & 1) != 0;
   // The job ends while clients push.
   if (schedule.finishes) schedule.pushes *= 3;
+  if (schedule.finishes && seed % 64 != 23 && seed % 64 != 63) MakeCheckpoints(schedule);
   // The same holds.
   constexpr uint64_t kClipping = uint64_t{1} << 1 | uint64_t{1} << 2 | uint64_t{1} << 5 |
                                  uint64_t{1} << 16 | uint64_t{1} << 23 | uint64_t{1} << 25 |

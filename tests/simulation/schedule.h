@@ -35,6 +35,11 @@ struct Schedule {
   uint64_t pushes = 20;
   // Ranks report with FinishWork that they have finished, and the job completes.
   bool finishes = false;
+  // Checkpoints are made, periodically after this many steps (0: only at the end), and some are
+  // kept.
+  bool checkpoints = false;
+  uint64_t checkpoint_steps = 0;
+  uint32_t checkpoints_kept = 0;
   // Some pushes of clients, and the first step of a single rank, begin with an assignment. The
   // table has slots.
   bool assigns = false;
@@ -65,6 +70,8 @@ struct Schedule {
   bool damages_disks = false;
   // One disk at a time is full or hangs; the last one until all work is done.
   bool breaks_disks = false;
+  // The folder of checkpoints is full at times.
+  bool fills_folder = false;
   // Copies of disks are started as servers beside their live originals.
   bool copies_disks = false;
   // Suspends machines and lets lease clocks drift.
@@ -97,10 +104,13 @@ struct Schedule {
 };
 
 inline constexpr uint32_t kSharingRanks = 3;
+// The folder of a job's checkpoints.
+inline constexpr char kCheckpoints[] = "/checkpoints";
 
 // In seeds 51 mod 64 (BOUNDED) ranks have unequal numbers of steps. Seeds 4 mod 16 lose the
 // scheduler's state, 11 mod 32 brake pushes, 72 mod 128 have thousands of ranks. Other multiples of
-// 8 have no faults. Seeds 23, 26, 42, 48, 54, 59 and 63 mod 64 finish. Seeds 8, 18, 21, 22, 27, 29
+// 8 have no faults. Seeds 23, 26, 42, 48, 54, 59 and 63 mod 64 finish, all but the first
+// and the last with checkpoints. Seeds 8, 18, 21, 22, 27, 29
 // and 30 mod 32 assign. Those that clip the global norm, if they are SYNC, and those that share
 // rows are in schedule.cc.
 Schedule DrawSchedule(uint64_t seed);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -68,6 +69,7 @@ class SimLedger {
   // unless the schedule shares rows. REQUIRES: rank < kSharingRanks.
   std::vector<Cell> SharedCellsOf(uint32_t rank, uint64_t step) const;
   bool IsRank(uint32_t sender) const { return sender < schedule_.ranks(); }
+  bool IsClient(uint32_t sender) const { return !IsRank(sender) && sender != shared(); }
   // Whether an assignment of the rows precedes the push.
   bool IsAssigned(uint32_t sender, uint64_t number) const;
   // With clip_global_norm: the factor of the gradients of a step of the ranks; otherwise 1.
@@ -78,12 +80,19 @@ class SimLedger {
   static float SlotOf(float value);
 
   void Sent(uint32_t sender, uint64_t number) { sent_[{sender, number}]; }
-  void Acknowledged(uint32_t sender, uint64_t number) { sent_[{sender, number}] = true; }
+  void Acknowledged(uint32_t sender, uint64_t number) {
+    sent_[{sender, number}] = true;
+    acknowledged_in_job_.insert({sender, number});
+  }
   bool IsAcknowledged(uint32_t sender, uint64_t number) const;
   // A random acknowledged push of a client.
   std::optional<std::pair<uint32_t, uint64_t>> RandomAcknowledgedPush(SeededRandom& random) const;
+  using Push = std::pair<uint32_t, uint64_t>;
   // By sender and number: true if the push was acknowledged.
-  const std::map<std::pair<uint32_t, uint64_t>, bool>& sent() const { return sent_; }
+  const std::map<Push, bool>& sent() const { return sent_; }
+  // Those that the present job has acknowledged.
+  const std::set<Push>& acknowledged_in_job() const { return acknowledged_in_job_; }
+  void StartAnotherJob() { acknowledged_in_job_.clear(); }
 
  private:
   static float SlotAfterAssignment();
@@ -92,7 +101,8 @@ class SimLedger {
 
   const Schedule& schedule_;
   const uint32_t table_;
-  std::map<std::pair<uint32_t, uint64_t>, bool> sent_;
+  std::map<Push, bool> sent_;
+  std::set<Push> acknowledged_in_job_;
 };
 
 // The clocks of ranks as their senders know them, and the ranks that BOUNDED exempts (README.md,

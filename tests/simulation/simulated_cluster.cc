@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client_lib/base/testing/fault_env.h"
 #include "client_lib/rpc/codec.h"
 #include "proto/server_control.pb.h"
 #include "tests/simulation/message_parsing.h"
@@ -15,6 +16,8 @@ namespace {
 // As in the daemons.
 constexpr std::chrono::milliseconds kServerTick{20};
 constexpr std::chrono::milliseconds kRestartPause{300};
+// A server that dies while it writes a part does at most this many operations on files.
+constexpr uint64_t kMostOperations = 15;
 // Timeouts that no schedule reaches.
 constexpr std::chrono::minutes kNever{60};
 
@@ -28,38 +31,6 @@ DataPlane::Done StatusReply(SimulatedNetwork::Reply reply) {
   return [reply = std::move(reply)](absl::Status status) mutable {
     reply(std::move(status), OutgoingMessage());
   };
-}
-
-void ReceiveOnServer(DataPlane& plane, const Clock& clock, const ClusterOptions& options,
-                     const std::string& rpc, IncomingMessage request, MonotonicDuration timeout,
-                     std::shared_ptr<const std::atomic<bool>> cancelled,
-                     SimulatedNetwork::Reply reply) {
-  for (const Method method :
-       {Method::kPush, Method::kPull, Method::kScan, Method::kEndStep, Method::kTakeOver,
-        Method::kReplicate, Method::kInstallSnapshot, Method::kGoBack}) {
-    if (rpc != RpcName(method)) continue;
-    return plane.Handle(method, std::move(request),
-                        CallContext{clock.Now() + timeout, std::move(cancelled)}, std::move(reply));
-  }
-  // As ControlService does.
-  if (plane.job_id() == 0)
-    return reply(absl::UnavailableError("this server does not know its job yet"),
-                 OutgoingMessage());
-  if (rpc == "/pawl.ServerControl/CreateTable") {
-    const auto message = MustParse<CreateTableOnServerRequest>(request);
-    plane.CreateTable(message.routing_epoch(), message.table(), StatusReply(std::move(reply)));
-  } else if (rpc == "/pawl.ServerControl/ReleaseLogicalWorker") {
-    const auto message = MustParse<ReleaseLogicalWorkerRequest>(request);
-    plane.ReleaseLogicalWorker(message.routing_epoch(), message.logical_worker(),
-                               message.incarnation(), StatusReply(std::move(reply)));
-  } else if (rpc == "/pawl.ServerControl/Inspect") {
-    const auto message = MustParse<InspectRequest>(request);
-    const auto answer = plane.Inspect(message.routing_epoch(), message.digest());
-    if (answer.ok() && message.digest()) options.inspected(message.routing_epoch(), plane);
-    reply(answer.status(), answer.ok() ? EncodeSmall(*answer) : OutgoingMessage());
-  } else {
-    std::abort();
-  }
 }
 
 }  // namespace
@@ -132,17 +103,65 @@ void SimulatedCluster::StartProcess(int index, int site) {
   server.node =
       std::make_unique<ServerNode>(std::move(node_options), data_plane_options, std::move(log),
                                    *server.channel, *server.peers, *server.clock);
+  if (options_.files != nullptr) {
+    server.checkpointer =
+        std::make_unique<Checkpointer>(*options_.files, server.node->data_plane(), *server.clock,
+                                       AllowedFolders(), /*has_thread=*/false);
+  }
   network_.Listen(
       address, server.incarnation,
       [this, index](const std::string& rpc, IncomingMessage request, MonotonicDuration timeout,
                     std::shared_ptr<const std::atomic<bool>> cancelled,
                     SimulatedNetwork::Reply reply) {
-        ReceiveOnServer(servers_[index].node->data_plane(), *servers_[index].clock, options_, rpc,
-                        std::move(request), timeout, std::move(cancelled), std::move(reply));
+        Receive(servers_[index], rpc, std::move(request), timeout, std::move(cancelled),
+                std::move(reply));
       });
   if (const absl::Status status = server.node->Start(address); !status.ok())
     return OnServerEnded(index, status);
   TickServer(index, server.incarnation);
+}
+
+void SimulatedCluster::Receive(ServerProcess& server, const std::string& rpc,
+                               IncomingMessage request, MonotonicDuration timeout,
+                               std::shared_ptr<const std::atomic<bool>> cancelled,
+                               SimulatedNetwork::Reply reply) {
+  DataPlane& plane = server.node->data_plane();
+  for (const Method method :
+       {Method::kPush, Method::kPull, Method::kScan, Method::kEndStep, Method::kTakeOver,
+        Method::kReplicate, Method::kInstallSnapshot, Method::kGoBack}) {
+    if (rpc != RpcName(method)) continue;
+    return plane.Handle(method, std::move(request),
+                        CallContext{server.clock->Now() + timeout, std::move(cancelled)},
+                        std::move(reply));
+  }
+  // As ControlService does.
+  if (plane.job_id() == 0)
+    return reply(absl::UnavailableError("this server does not know its job yet"),
+                 OutgoingMessage());
+  if (rpc == "/pawl.ServerControl/CreateTable") {
+    const auto message = MustParse<CreateTableOnServerRequest>(request);
+    plane.CreateTable(message.routing_epoch(), message.table(), StatusReply(std::move(reply)));
+  } else if (rpc == "/pawl.ServerControl/ReleaseLogicalWorker") {
+    const auto message = MustParse<ReleaseLogicalWorkerRequest>(request);
+    plane.ReleaseLogicalWorker(message.routing_epoch(), message.logical_worker(),
+                               message.incarnation(), StatusReply(std::move(reply)));
+  } else if (rpc == "/pawl.ServerControl/Inspect") {
+    const auto message = MustParse<InspectRequest>(request);
+    const auto answer = plane.Inspect(message.routing_epoch(), message.digest());
+    if (answer.ok() && message.digest()) options_.inspected(message.routing_epoch(), plane);
+    reply(answer.status(), answer.ok() ? EncodeSmall(*answer) : OutgoingMessage());
+  } else if (rpc == "/pawl.ServerControl/Checkpoint") {
+    server.checkpointer->Checkpoint(
+        MustParse<CheckpointOnServerRequest>(request),
+        [reply = std::move(reply)](absl::StatusOr<CheckpointOnServerResponse> answer) mutable {
+          reply(answer.status(), answer.ok() ? EncodeSmall(*answer) : OutgoingMessage());
+        });
+  } else if (rpc == "/pawl.ServerControl/LoadCheckpoint") {
+    server.checkpointer->Load(MustParse<LoadCheckpointRequest>(request),
+                              StatusReply(std::move(reply)));
+  } else {
+    std::abort();
+  }
 }
 
 CatchUps SimulatedCluster::catch_ups() const {
@@ -161,6 +180,13 @@ void SimulatedCluster::KillServer(int index) {
   pushes_delayed_ += server.node->data_plane().pushes_delayed();
   pushes_refused_ += server.node->data_plane().pushes_refused();
   network_.OnDeath(server.incarnation);
+  if (server.checkpointer != nullptr && random_.Chance(0.5)) {
+    // It dies while it writes a part.
+    options_.files->CutPowerAfter(static_cast<int64_t>(random_.Below(kMostOperations)));
+    server.checkpointer->Work();
+    options_.files->KillProcesses();
+  }
+  server.checkpointer.reset();
   server.node.reset();
   server.peers.reset();
   server.channel.reset();
@@ -199,6 +225,8 @@ void SimulatedCluster::TickServer(int index, const std::shared_ptr<Incarnation>&
     if (const std::optional<absl::Status> ended = servers_[index].node->Tick(); ended.has_value()) {
       return OnServerEnded(index, *ended);
     }
+    if (servers_[index].checkpointer != nullptr && random_.Chance(0.5))
+      servers_[index].checkpointer->Work();
     TickServer(index, incarnation);
   });
 }

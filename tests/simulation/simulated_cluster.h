@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "client_lib/base/clock.h"
+#include "server/data_plane/checkpointer.h"
 #include "server/server_node.h"
 #include "tests/simulation/event_loop.h"
 #include "tests/simulation/simulated_log.h"
@@ -47,6 +48,8 @@ class SimulatedCluster {
   static int SiteOfServer(int server) { return 1 + server; }
 
   SimulatedScheduler& scheduler() { return scheduler_; }
+  // The file system of the checkpoints. REQUIRES: checkpoints are made.
+  FaultEnv& files() { return *options_.files; }
 
   // Kills the running process first.
   void StartServer(int index);
@@ -99,10 +102,15 @@ class SimulatedCluster {
     std::unique_ptr<SimulatedControlChannel> channel;
     std::unique_ptr<SimulatedTransport> peers;
     std::unique_ptr<ServerNode> node;
+    // Null if no checkpoints are made.
+    std::unique_ptr<Checkpointer> checkpointer;
     int start_count = 0;
     bool draining = false;
   };
 
+  void Receive(ServerProcess& server, const std::string& rpc, IncomingMessage request,
+               MonotonicDuration timeout, std::shared_ptr<const std::atomic<bool>> cancelled,
+               SimulatedNetwork::Reply reply);
   uint64_t SumOver(uint64_t (DataPlane::*count)() const) const;
   void StartProcess(int index, int site);
   void TickServer(int index, const std::shared_ptr<Incarnation>& incarnation);

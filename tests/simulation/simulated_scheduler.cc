@@ -9,14 +9,18 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "client_lib/base/testing/fault_env.h"
 #include "client_lib/rpc/codec.h"
 #include "google/protobuf/message.h"
 #include "proto/server_control.pb.h"
+#include "scheduler/checkpoint/checkpoint_writer.h"
 #include "scheduler/job/coordinator.h"
 #include "scheduler/rpc/server_caller.h"
 #include "scheduler/startup/rebuild.h"
 #include "scheduler/startup/startup.h"
+#include "server/storage/checkpoint/checkpoint_store.h"
 #include "tests/simulation/message_parsing.h"
+#include "tests/simulation/schedule.h"
 
 namespace pawl {
 namespace {
@@ -26,6 +30,8 @@ constexpr uint64_t kJobId = 0x5117;
 constexpr std::chrono::minutes kNever{60};
 // Short, so that rebuilding times out also while servers are away.
 constexpr std::chrono::seconds kRebuildTimeout{2};
+// A scheduler that dies while it writes a manifest does at most this many operations on files.
+constexpr uint64_t kMostOperations = 30;
 constexpr std::chrono::milliseconds kRestartPause{300};
 // A day in 2027.
 constexpr uint64_t kUnixMsAtBegin = 1'800'000'000'000;
@@ -71,6 +77,10 @@ class SimulatedScheduler::ServerCallerOnNetwork final : public ServerCaller {
       const auto& release = dynamic_cast<const ReleaseLogicalWorkerRequest&>(request);
       options_.releasing(release.logical_worker(), release.incarnation());
     }
+    if (rpc == kCheckpointRpc.name) {
+      const auto& checkpoint = dynamic_cast<const CheckpointOnServerRequest&>(request);
+      options_.checkpoint_begins(checkpoint.step(), checkpoint.is_final());
+    }
     caller_.Call(
         address, "/pawl.ServerControl/" + rpc, EncodeSmall(request).bytes, timeout,
         [response, done = std::move(done)](absl::Status status, IncomingMessage answer) mutable {
@@ -97,6 +107,8 @@ struct SimulatedScheduler::Process {
   // it.
   std::optional<MonotonicDuration> lingers_until;
   bool closing = false;
+  // The checkpoint whose manifest is to be written.
+  std::optional<CheckpointManifest> unwritten;
 };
 
 SimulatedScheduler::SimulatedScheduler(EventLoop& loop, SimulatedNetwork& network,
@@ -108,7 +120,8 @@ SimulatedScheduler::SimulatedScheduler(EventLoop& loop, SimulatedNetwork& networ
       options_(options),
       world_(std::move(world)),
       clock_(DrawClock(loop, random, options)),
-      lease_(options.lease) {}
+      lease_(options.lease),
+      job_id_(kJobId) {}
 
 SimulatedScheduler::~SimulatedScheduler() { Kill(); }
 
@@ -144,8 +157,9 @@ void SimulatedScheduler::StartCoordinator() {
   };
   options.state_is_outdated = [this](const std::string& why) { violation_ = why; };
   SchedulerState state;
+  const Startup startup{.job = "job", .place = "store", .restore = restore_};
   if (!saved_.empty()) {
-    auto resumed = StateToResume(StoredState{1, saved_}, options, Startup{"job", "store"});
+    auto resumed = StateToResume(StoredState{1, saved_}, options, startup);
     if (!resumed.ok() || !resumed->has_value()) {
       violation_ = absl::StrCat("the scheduler does not continue its job: ",
                                 resumed.ok() ? "it begins another" : resumed.status().ToString());
@@ -157,7 +171,23 @@ void SimulatedScheduler::StartCoordinator() {
     starts_while_finishing_ += state.state() == FINISHING;
     starts_after_completion_ += state.state() == COMPLETED;
   }
-  options.job_id = saved_.empty() ? kJobId : state.job_id();
+  options.job_id = saved_.empty() ? job_id_ : state.job_id();
+  if (options_.files != nullptr) {
+    absl::Status prepared;
+    if (saved_.empty()) prepared = PrepareCheckpoints(*options_.files, startup, options);
+    if (prepared.ok() && options.restore.has_value()) {
+      prepared =
+          SetAsideAndLogLaterCheckpoints(*options_.files, options.job, job_id_, *options.restore);
+    }
+    if (!prepared.ok()) {
+      violation_ = prepared.ToString();
+      return;
+    }
+    options.write_checkpoint = [this](const std::string& dir, CheckpointManifest manifest,
+                                      uint32_t keep, auto done) {
+      WriteCheckpoint(dir, std::move(manifest), keep, std::move(done));
+    };
+  }
   if (options_.scheduler_forgets_leases) state.clear_longest_lease_ms();
   process_->coordinator = std::make_unique<Coordinator>(
       std::move(options), *clock_, *process_->caller, saved_.empty() ? nullptr : &state);
@@ -170,8 +200,55 @@ void SimulatedScheduler::Kill() {
   if (incarnation_ == nullptr) return;
   incarnation_->alive = false;
   network_.OnDeath(incarnation_);
+  if (process_->unwritten.has_value() && random_.Chance(0.5)) {
+    options_.files->CutPowerAfter(static_cast<int64_t>(random_.Below(kMostOperations)));
+    const auto folder = CompleteCheckpoint(*options_.files, kCheckpoints, *process_->unwritten);
+    options_.files->KillProcesses();
+    if (folder.ok()) options_.checkpoint_completed(*process_->unwritten);
+  }
   process_.reset();
   incarnation_ = nullptr;
+}
+
+void SimulatedScheduler::StartFrom(const std::string& checkpoint) {
+  Kill();
+  saved_.clear();
+  ++job_id_;
+  restore_ = checkpoint;
+  has_completed_ = has_closed_ = false;
+  finished_ranks_.clear();
+  Start();
+}
+
+SchedulerState SimulatedScheduler::Saved() const {
+  SchedulerState state;
+  if (!state.ParseFromString(saved_)) std::abort();
+  return state;
+}
+
+void SimulatedScheduler::WriteCheckpoint(
+    const std::string& dir, CheckpointManifest manifest, uint32_t keep,
+    absl::AnyInvocable<void(absl::StatusOr<std::string>)> done) {
+  process_->unwritten = manifest;
+  const auto delay = [this] {
+    return random_.Between(MonotonicDuration::zero(), std::chrono::milliseconds(100));
+  };
+  loop_.Schedule(delay(), incarnation_, "manifest",
+                 [=, this, written = std::move(manifest), done = std::move(done)]() mutable {
+                   process_->unwritten.reset();
+                   auto folder = CompleteCheckpoint(*options_.files, dir, written);
+                   loop_.Note(absl::StrCat("checkpoint of step ", written.step(), ": ",
+                                           folder.ok() ? "complete" : folder.status().ToString()));
+                   if (folder.ok()) options_.checkpoint_completed(written);
+                   loop_.Schedule(delay(), incarnation_, "manifest is reported",
+                                  [=, this, done = std::move(done)]() mutable {
+                                    const bool is_complete = folder.ok();
+                                    done(std::move(folder));
+                                    if (!is_complete || keep == 0) return;
+                                    CheckpointStore store(*options_.files, dir);
+                                    store.DeleteOld(written.job_name(), keep).IgnoreError();
+                                  });
+                 });
 }
 
 void SimulatedScheduler::LoseState() {
@@ -204,7 +281,7 @@ void SimulatedScheduler::TickRebuild() {
       violation_ = absl::StrCat("the state was rebuilt although no server has partitions ",
                                 absl::StrJoin(lost_partitions_, ", "));
     }
-    if ((*rebuilt)->job_id() != kJobId) violation_ = "the rebuilt state belongs to another job";
+    if ((*rebuilt)->job_id() != job_id_) violation_ = "the rebuilt state belongs to another job";
     loop_.Schedule(random_.Between(std::chrono::microseconds(50), std::chrono::milliseconds(3)),
                    incarnation_, "saved",
                    [this, bytes = (*rebuilt)->SerializeAsString()]() mutable {

@@ -11,7 +11,10 @@
 #include <set>
 #include <string>
 
+#include "absl/functional/any_invocable.h"
+#include "absl/status/statusor.h"
 #include "client_lib/base/clock.h"
+#include "proto/checkpoint.pb.h"
 #include "proto/scheduler.pb.h"
 #include "proto/scheduler_state.pb.h"
 #include "tests/simulation/event_loop.h"
@@ -20,6 +23,7 @@
 namespace pawl {
 
 class DataPlane;
+class FaultEnv;
 
 inline constexpr char kSchedulerAddress[] = "scheduler:7000";
 inline constexpr int kSchedulerSite = 0;
@@ -41,6 +45,12 @@ struct ClusterOptions {
   bool small_backlogs = false;
   // The scheduler is about to ask the servers to release the rank.
   std::function<void(uint32_t rank, uint64_t incarnation)> releasing = [](uint32_t, uint64_t) {};
+  // The file system of the checkpoints; null: none are made.
+  FaultEnv* files = nullptr;
+  // The scheduler asks the servers for their parts of a checkpoint; it has completed one.
+  std::function<void(uint64_t step, bool is_final)> checkpoint_begins = [](uint64_t, bool) {};
+  std::function<void(const CheckpointManifest& manifest)> checkpoint_completed =
+      [](const CheckpointManifest&) {};
   // A server has answered the scheduler's question for its result by this epoch.
   std::function<void(uint64_t epoch, DataPlane& plane)> inspected = [](uint64_t, DataPlane&) {};
 };
@@ -73,6 +83,10 @@ class SimulatedScheduler {
   void SetLease(std::chrono::milliseconds lease) { lease_ = lease; }
   MachineClock& clock() { return *clock_; }
   void Kill();
+  // Starts another job from the checkpoint at this path. REQUIRES: the job has ended everywhere.
+  void StartFrom(const std::string& checkpoint);
+  // The last saved state.
+  SchedulerState Saved() const;
   // Kills the process and deletes its saved state.
   void LoseState();
   // Partitions that no server has any more. The scheduler may refuse because of these, and only
@@ -133,6 +147,10 @@ class SimulatedScheduler {
   // `routing` is published.
   void NoteExchanges(const RoutingTable& routing);
   void BeginSave();
+  // Completes a checkpoint after a while. If the process dies before that, it may die while it
+  // writes.
+  void WriteCheckpoint(const std::string& dir, CheckpointManifest manifest, uint32_t keep,
+                       absl::AnyInvocable<void(absl::StatusOr<std::string>)> done);
   // Checks that what was finished is finished.
   void CheckState(const SchedulerState& state);
   void NoteCompletion();
@@ -161,6 +179,9 @@ class SimulatedScheduler {
   std::map<int, std::string> yielding_;
   uint64_t role_exchanges_ = 0;
 
+  uint64_t job_id_;
+  // The checkpoint that the job starts from; empty: none.
+  std::string restore_;
   bool has_completed_ = false;
   bool has_closed_ = false;
   std::set<uint32_t> finished_ranks_;

@@ -33,6 +33,8 @@ struct SenderWorld {
   std::function<void(uint32_t rank)> finished;
   // The process was told that the job has completed.
   std::function<void(const std::string& process)> told_of_completion;
+  // Whether `clocks` knows every rank that BOUNDED exempts. Those of a checkpoint are unknown.
+  bool checks_bound = true;
 };
 
 // A sender process. It is restarted when it exits, as by a supervisor. Not thread-safe.

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client_lib/base/random.h"
+#include "client_lib/base/testing/fault_env.h"
 #include "client_lib/rpc/codec.h"
 #include "proto/parameter.pb.h"
 #include "proto/replication.pb.h"
@@ -36,6 +37,9 @@ constexpr size_t kEventsInReport = 60;
 constexpr uint64_t kSettledInterval = 200;
 // While the scheduler collects a job's result it has some faults within this time.
 constexpr std::chrono::milliseconds kFinishingPeriod{30};
+constexpr std::chrono::milliseconds kCheckpointPeriod{800};
+// Processes of a job that starts from a checkpoint die within this time.
+constexpr std::chrono::milliseconds kLoadingPeriod{600};
 
 // Answers as a replica that has accepted all changes.
 bool ConfirmOnly(const std::string& bytes, SimulatedNetwork::Reply& reply) {
@@ -86,6 +90,9 @@ void ForEach(R& reached, Action action) {
   action("schedulers started while finishing", reached.starts_while_finishing);
   action("schedulers started after completion", reached.starts_after_completion);
   action("pushes acknowledged after training", reached.pushes_after_finish);
+  action("periodic checkpoints", reached.periodic_checkpoints);
+  action("final checkpoints completed again", reached.repeated_ends);
+  action("jobs restored", reached.restored_jobs);
   action("pushes delayed", reached.pushes_delayed);
   action("pushes refused", reached.pushes_refused);
   action("repairs under load", reached.repairs);
@@ -109,6 +116,8 @@ class Simulation {
         network_(loop_, random_),
         ledger_(schedule_, kTable),
         clocks_(schedule_.ranks()),
+        files_(schedule_.seed),
+        checkpoints_(schedule_, ledger_, files_, kTable),
         cluster_(loop_, network_, random_, MakeClusterOptions(options.sabotage)),
         world_{loop_,
                network_,
@@ -143,13 +152,7 @@ class Simulation {
             return false;
           });
     }
-    int site = SimulatedCluster::SiteOfServer(schedule_.servers);
-    for (uint32_t worker = 0; worker < static_cast<uint32_t>(schedule_.workers); ++worker) {
-      std::vector<uint32_t> ranks;
-      for (uint32_t i = 0; i < schedule_.ranks_per_worker; ++i)
-        ranks.push_back(worker * schedule_.ranks_per_worker + i);
-      senders_.push_back(std::make_unique<SimulatedWorker>(world_, site++, std::move(ranks)));
-    }
+    int site = MakeWorkers();
     for (uint32_t client = 0; client < static_cast<uint32_t>(schedule_.clients); ++client) {
       senders_.push_back(
           std::make_unique<SimulatedClient>(world_, site++, schedule_.ranks() + client));
@@ -173,6 +176,7 @@ class Simulation {
     const MonotonicDuration limit = loop_.elapsed() + kCalm;
     if (schedule_.finishes) {
       RunToCompletion(limit, completed_early);
+      if (IsRunning() && schedule_.checkpoints) RunRestored();
     } else {
       RunToCompleteReplicas(limit);
     }
@@ -212,6 +216,18 @@ class Simulation {
     if (IsRunning()) CompareReplicas();
   }
 
+  // Returns the next site.
+  int MakeWorkers() {
+    int site = SimulatedCluster::SiteOfServer(schedule_.servers);
+    for (uint32_t worker = 0; worker < static_cast<uint32_t>(schedule_.workers); ++worker) {
+      std::vector<uint32_t> ranks;
+      for (uint32_t i = 0; i < schedule_.ranks_per_worker; ++i)
+        ranks.push_back(worker * schedule_.ranks_per_worker + i);
+      senders_.push_back(std::make_unique<SimulatedWorker>(world_, site++, std::move(ranks)));
+    }
+    return site;
+  }
+
   // `completed_early`: during faults, which may have kept nodes from hearing of the end.
   void RunToCompletion(MonotonicDuration limit, bool completed_early) {
     RunUntil([this] { return cluster_.scheduler().has_completed(); }, limit,
@@ -224,9 +240,56 @@ class Simulation {
         limit, "the job has not ended everywhere", /*interval=*/1);
     if (!IsRunning()) return;
     CheckResult();
+    if (schedule_.checkpoints) CheckCheckpoints();
     // Its service manager may start it again.
     cluster_.scheduler().Start();
     while (IsRunning() && cluster_.scheduler().incarnation() != nullptr) Step();
+  }
+
+  // The end has its checkpoint, and the newest ones are there.
+  void CheckCheckpoints() {
+    const CheckpointStatus status = cluster_.scheduler().Saved().checkpoint();
+    if (status.end_folder().empty())
+      return Violation(absl::StrCat("the end has no checkpoint: ", status.end_failure()));
+    if (const std::string mistake = checkpoints_.CheckKept(); !mistake.empty())
+      Violation(absl::StrCat("the checkpoints: ", mistake));
+  }
+
+  // Another job starts from a checkpoint and trains to its end, on the same machines.
+  void RunRestored() {
+    auto start = checkpoints_.StartFromOne(random_);
+    if (!start.ok()) return Violation(start.status().ToString());
+    loop_.Note(absl::StrCat("another job starts from ", start->path));
+    start_ = *std::move(start);
+    ledger_.StartAnotherJob();
+    world_.checks_bound = false;
+    senders_.clear();
+    MakeWorkers();
+    finishing_ = nullptr;
+    before_end_.clear();
+    result_ = SavedRows();
+    published_epoch_ = 0;
+    for (int server = 0; server < cluster_.servers(); ++server) {
+      cluster_.KillServer(server);
+      cluster_.WipeDisk(server);
+    }
+    cluster_.scheduler().StartFrom(start_->path);
+    for (int server = 0; server < cluster_.servers(); ++server) cluster_.StartServer(server);
+    for (const auto& sender : senders_) sender->Start();
+    for (uint64_t deaths = random_.Below(3); deaths > 0; --deaths) ScheduleDeathWhileLoading();
+    RunToCompletion(loop_.elapsed() + kCalm, /*completed_early=*/false);
+    restored_jobs_ += IsRunning();
+  }
+
+  // The scheduler dies and restarts, or a server whose log survives.
+  void ScheduleDeathWhileLoading() {
+    const int server = static_cast<int>(random_.Below(static_cast<uint64_t>(cluster_.servers())));
+    const bool is_scheduler = schedule_.durability == MEMORY || random_.Chance(0.4);
+    loop_.Schedule(random_.Between(std::chrono::milliseconds(0), kLoadingPeriod), nullptr,
+                   "death while loading", [this, server, is_scheduler] {
+                     if (is_scheduler) return cluster_.scheduler().Start();
+                     cluster_.StartServer(server);
+                   });
   }
 
   // True if no process takes part in the job any more. Some may wait for the next job.
@@ -242,12 +305,18 @@ class Simulation {
   // The scheduler has read every acknowledged push for the result of the job.
   void CheckResult() {
     const auto fate_of = [this](uint32_t sender, uint64_t number, bool) {
-      const auto before = before_end_.find({sender, number});
-      const bool must = before != before_end_.end() && before->second;
-      return must || ledger_.IsRank(sender) ? SimLedger::Fate::kApplied : SimLedger::Fate::kUnknown;
+      return before_end_.contains({sender, number}) || ledger_.IsRank(sender)
+                 ? SimLedger::Fate::kApplied
+                 : SimLedger::Fate::kUnknown;
     };
-    if (const std::string mistake = result_.Mistake(ledger_.Expect(fate_of), kTable);
-        !mistake.empty())
+    pushes_after_finish_ += ledger_.acknowledged_in_job().size() - before_end_.size();
+    std::vector<SimLedger::Expectation> expected = ledger_.Expect(fate_of);
+    for (SimLedger::Expectation& row : expected) {
+      if (!start_.has_value() || !ledger_.IsClient(row.cell.sender)) continue;
+      row.least = row.most = row.between = start_->rows.ValueOf(row.cell, kTable);
+      row.why = "the checkpoint has it, and clients have pushed nothing since";
+    }
+    if (const std::string mistake = result_.Mistake(expected, kTable); !mistake.empty())
       Violation(absl::StrCat("the result of the job: ", mistake));
   }
 
@@ -255,8 +324,8 @@ class Simulation {
   void OnFinishing() {
     if (finishing_ == cluster_.scheduler().incarnation()) return;
     finishing_ = cluster_.scheduler().incarnation();
-    if (before_end_.empty()) before_end_ = ledger_.sent();
-    injector_->OnFinishing(kFinishingPeriod);
+    if (before_end_.empty()) before_end_ = ledger_.acknowledged_in_job();
+    injector_->OnFinishing(schedule_.checkpoints ? kCheckpointPeriod : kFinishingPeriod);
   }
 
   ClusterOptions MakeClusterOptions(SimulationOptions::Sabotage sabotage) {
@@ -273,6 +342,14 @@ class Simulation {
     options.small_backlogs = schedule_.brakes_pushes;
     options.releasing = [this](uint32_t rank, uint64_t incarnation) {
       clocks_.OnReleasing(rank, incarnation);
+    };
+    if (schedule_.checkpoints) options.files = &files_;
+    options.checkpoint_begins = [this](uint64_t step, bool is_final) {
+      checkpoints_.OnBegin(step, is_final);
+    };
+    options.checkpoint_completed = [this](const CheckpointManifest& manifest) {
+      if (const std::string mistake = checkpoints_.OnCompleted(manifest); !mistake.empty())
+        Violation(absl::StrCat("checkpoint of step ", manifest.step(), ": ", mistake));
     };
     options.inspected = [this, job = options.job](uint64_t epoch, DataPlane& plane) {
       const std::string mistake = result_.TakeFrom(plane, epoch, schedule_.steps, job);
@@ -306,11 +383,10 @@ class Simulation {
       reached.completions = cluster_.scheduler().has_closed();
       reached.starts_while_finishing = cluster_.scheduler().starts_while_finishing();
       reached.starts_after_completion = cluster_.scheduler().starts_after_completion();
-      for (const auto& [push, acknowledged] : ledger_.sent()) {
-        const auto before = before_end_.find(push);
-        reached.pushes_after_finish +=
-            acknowledged && (before == before_end_.end() || !before->second);
-      }
+      reached.periodic_checkpoints = checkpoints_.periodic();
+      reached.repeated_ends = checkpoints_.repeated_ends();
+      reached.restored_jobs = restored_jobs_;
+      reached.pushes_after_finish = pushes_after_finish_;
     }
     if (schedule_.brakes_pushes) {
       reached.pushes_delayed = cluster_.pushes_delayed();
@@ -344,7 +420,7 @@ class Simulation {
     if (!loop_.Step()) return Violation("no event is left");
     if (!cluster_.scheduler().violation().empty())
       return Violation(cluster_.scheduler().violation());
-    if (cluster_.scheduler().state() == FINISHING) OnFinishing();
+    if (schedule_.finishes && cluster_.scheduler().state() == FINISHING) OnFinishing();
     if (violation_.empty()) CheckPrimaries();
     if (violation_.empty() && schedule_.brakes_pushes) CheckRepair();
   }
@@ -506,6 +582,8 @@ class Simulation {
   SimulatedNetwork network_;
   SimLedger ledger_;
   RankClocks clocks_;
+  FaultEnv files_;
+  CheckpointRecord checkpoints_;
   SimulatedCluster cluster_;
   SenderWorld world_;
   std::vector<std::unique_ptr<SimulatedSender>> senders_;
@@ -515,10 +593,14 @@ class Simulation {
 
   // The scheduler that collects the job's result, or did so last.
   std::shared_ptr<Incarnation> finishing_;
-  // The pushes, and which of them were acknowledged, before the first one did.
-  std::map<std::pair<uint32_t, uint64_t>, bool> before_end_;
+  // The pushes that were acknowledged before the first one did, and the number afterwards.
+  std::set<SimLedger::Push> before_end_;
+  uint64_t pushes_after_finish_ = 0;
   // What the servers have told it.
   SavedRows result_;
+  // The checkpoint from which the second job starts.
+  std::optional<CheckpointRecord::Start> start_;
+  uint64_t restored_jobs_ = 0;
 
   MonotonicDuration next_repair_check_{};
   // The time since which all servers live. Unset if all replicas are complete or a server is

@@ -58,6 +58,11 @@ struct Reached {
   uint64_t starts_while_finishing = 0;
   uint64_t starts_after_completion = 0;
   uint64_t pushes_after_finish = 0;
+  // Checkpoints that are not of the end; those of the end that another scheduler completed again;
+  // jobs that started from a checkpoint and completed.
+  uint64_t periodic_checkpoints = 0;
+  uint64_t repeated_ends = 0;
+  uint64_t restored_jobs = 0;
   // Pushes that were delayed for learners, or asked to return; complete repairs after the loss of a
   // server while pushes continued.
   uint64_t pushes_delayed = 0;
