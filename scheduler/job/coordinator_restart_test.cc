@@ -559,14 +559,15 @@ TEST_F(RestartTest, ServersOfAnEndedJobShowNoOutdatedState) {
   BeginWithStore(TrainingJob(2, 1), 1, 1, [&](Coordinator::Options& options) {
     options.state_is_outdated = [&](const std::string& why) { reasons.push_back(why); };
   });
-  const RegisterResponse server = Join(SERVER_ROLE);
+  Join(SERVER_ROLE);
   worker_ = Join(WORKER_ROLE);
   Pass(milliseconds(100));
   ASSERT_TRUE(Finish(worker_).ok());
   ASSERT_EQ(Status().state(), COMPLETED);
+  ASSERT_GT(NodeNamed("server-0").routing.epoch(), 0u);
   // Before the server has heard of the end.
   Restart(milliseconds(100));
-  EXPECT_EQ(Beat(server)->job_state(), COMPLETED);
+  EXPECT_EQ(Beat(NodeNamed("server-0"))->job_state(), COMPLETED);
   EXPECT_TRUE(reasons.empty()) << reasons[0];
 }
 

@@ -138,6 +138,11 @@ void FaultInjector::StartServerIn(int server) {
   });
 }
 
+void FaultInjector::OnFinalCheckpoint() {
+  if (ended_ || !schedule_.kills_scheduler || random_.Chance(0.5)) return;
+  In(milliseconds(0), milliseconds(50), [this] { KillScheduler(); });
+}
+
 void FaultInjector::KillServer() {
   const int server = RandomServer();
   if (cluster_.server_incarnation(server) == nullptr || !MayDisturbServer(server)) return;

@@ -31,6 +31,8 @@ class FaultInjector {
   void End();
   // The scheduler collects the job's result: some faults follow within this time.
   void OnFinishing(std::chrono::milliseconds period);
+  // The final checkpoint is complete, and the scheduler has not heard of it: it may die now.
+  void OnFinalCheckpoint();
   // Repairs the disk that End left broken.
   void RepairDisk();
 

@@ -370,7 +370,10 @@ void SimulatedScheduler::CheckState(const SchedulerState& state) {
 }
 
 void SimulatedScheduler::NoteCompletion() {
-  if (has_completed_ || !process_->coordinator->ended() || state() != COMPLETED) return;
+  // The status has the state that nodes are told.
+  if (has_completed_ || state() != COMPLETED ||
+      process_->coordinator->GetStatus().state() != COMPLETED)
+    return;
   loop_.Note("the job has completed");
   has_completed_ = true;
 }

@@ -350,6 +350,7 @@ class Simulation {
     options.checkpoint_completed = [this](const CheckpointManifest& manifest) {
       if (const std::string mistake = checkpoints_.OnCompleted(manifest); !mistake.empty())
         Violation(absl::StrCat("checkpoint of step ", manifest.step(), ": ", mistake));
+      if (manifest.is_final()) injector_->OnFinalCheckpoint();
     };
     options.inspected = [this, job = options.job](uint64_t epoch, DataPlane& plane) {
       const std::string mistake = result_.TakeFrom(plane, epoch, schedule_.steps, job);

@@ -58,12 +58,14 @@ TEST_F(SimulationTest, FollowersCatchUpInEveryWay) {
 // partition without a push restarts on another server while its only primary is cut off. In 6009572
 // a late registration of a refused copy of a lost server reaches the scheduler that rebuilds its
 // state. In 7000867 a server is in sync by a first routing that never reaches it, and becomes
-// primary. In 140804 a draining server is the first that registers with a rebuilt scheduler.
+// primary. In 140804 a draining server is the first that registers with a rebuilt scheduler. A
+// scheduler continues a completed job beside its servers (703), and begins a load twice (1200); a
+// client joins a completed job again (3263).
 TEST_F(SimulationTest, FormerlyFailingSeedsPass) {
   for (const uint64_t seed :
-       {12,   13,    6,     122,    137,     377,     378,     1378,    1935,    2476,
-        3191, 5221,  30047, 40019,  130286,  145457,  1573,    677,     2023,    516,
-        1988, 13076, 22180, 600740, 2003412, 2004244, 3007695, 6009572, 7000867, 140804}) {
+       {12,    13,     6,       122,     137,     377,     378,     1378,   1935, 2476, 3191,
+        5221,  30047,  40019,   130286,  145457,  1573,    677,     2023,   516,  1988, 13076,
+        22180, 600740, 2003412, 2004244, 3007695, 6009572, 7000867, 140804, 703,  1200, 3263}) {
     EXPECT_EQ(Simulate(DrawSchedule(seed)).violation, "");
   }
 }
