@@ -745,6 +745,29 @@ class SlurmTest(unittest.TestCase):
             made = glob.glob(os.path.join(self.checkpoints, "clicks-step-*"))
             self.assertEqual(len(made), run + 1, self.log())
 
+    def test_second_run_spares_the_output_of_the_first(self):
+        self.write_job(epochs=1000000)
+        batch = self.submit()
+        self.wait_for_steps(batch)
+        second = self.submit()
+        self.assertEqual(second.wait(PATIENCE_S), 2)
+        self.assertIn("another run uses OUT", self.log())
+        self.wait_for_steps(batch, self.steps(self.environment["OUT"]))
+        batch.send_signal(signal.SIGTERM)
+        self.assertEqual(batch.wait(2 * PATIENCE_S), 0, self.log())
+        # A run that has nothing to do leaves the result.
+        os.makedirs(os.path.join(self.checkpoints, "clicks-step-%020d-end" % 40))
+        with open(
+            os.path.join(self.checkpoints, "clicks-step-%020d-end" % 40, "MANIFEST"),
+            "w",
+            encoding="ascii",
+        ):
+            pass
+        self.assertEqual(self.submit().wait(PATIENCE_S), 0)
+        self.assertTrue(
+            os.path.exists(os.path.join(self.environment["OUT"], "scheduler", "metrics.json"))
+        )
+
     def test_workers_get_their_flags(self):
         self.write_job(epochs=1)
         self.write_program(self.bundled("pawl-scheduler"), FAKE_SCHEDULER % "{}")

@@ -139,7 +139,7 @@ void ClientCore::OnDisowned(const absl::Status& why) {
   // No other client may get the number under which this one continues to push.
   request.set_node(registration_.node());
   request.set_job_id(registration_.job_id());
-  // If the job has ended meanwhile, the client fails, rather than waiting for the next job.
+  // OUT_OF_RANGE if the job has ended meanwhile, NOT_FOUND if another one runs there.
   request.set_that_job_only(true);
   request.set_start_count(options_.node_start_count);
   request.set_description(options_.description.empty() ? ProcessDescription()
@@ -151,6 +151,10 @@ void ClientCore::OnDisowned(const absl::Status& why) {
           registered = absl::AbortedError(
               absl::StrCat("the scheduler at ", options_.scheduler, " runs another job now"));
         }
+        if (absl::IsNotFound(registered.status()))
+          registered = absl::AbortedError(registered.status().message());
+        if (absl::IsOutOfRange(registered.status()))
+          registered = absl::FailedPreconditionError(registered.status().message());
         if (!registered.ok()) return Fail(registered.status());
         // To the servers it keeps its identity: calls in flight keep their push ids.
         control_.SetNodeTicket(registered->node_ticket());

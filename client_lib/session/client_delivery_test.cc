@@ -293,6 +293,24 @@ TEST_F(ClientTest, DisownedClientJoinsAgainAndKeepsPushing) {
   EXPECT_TRUE(client_->status().ok());
 }
 
+TEST_F(ClientTest, DisownedClientOfAnEndedJobFails) {
+  const struct {
+    absl::Status refusal;
+    absl::StatusCode code;
+  } cases[] = {{absl::OutOfRangeError("the job has ended"), absl::StatusCode::kFailedPrecondition},
+               {absl::NotFoundError("another job"), absl::StatusCode::kAborted}};
+  for (const auto& one : cases) {
+    cluster_.RefuseRegistrations(absl::OkStatus());
+    Connect();
+    const Table table = Sparse("a", 2);
+    cluster_.RefuseRegistrations(one.refusal);
+    cluster_.ForgetNodes();
+    EXPECT_TRUE(Eventually([&] { return !client_->status().ok(); }));
+    EXPECT_EQ(client_->status().code(), one.code);
+    EXPECT_EQ(PushRow(client_->free_running(), table).get().code(), one.code);
+  }
+}
+
 TEST_F(ClientTest, RejoinedClientCallsTheScheduler) {
   Connect();
   EXPECT_TRUE(client_->Barrier("first", 1, 0).get().ok());

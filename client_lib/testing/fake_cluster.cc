@@ -154,6 +154,7 @@ class FakeCluster::Scheduler final : public ControlChannel {
       RegisterRequest request;
       if (!request.ParseFromString(bytes)) return absl::InternalError("malformed");
       cluster_.registrations_.push_back(request);
+      PAWL_RETURN_IF_ERROR(cluster_.registrations_refused_);
       const auto earlier = static_cast<uint32_t>(cluster_.registrations_.size() - 1);
       RegisterResponse response;
       response.set_node(NodeName(earlier));
@@ -354,6 +355,11 @@ std::vector<RegisterRequest> FakeCluster::registrations() const {
 RoutingTable FakeCluster::routing() const {
   MutexLock lock(mu_);
   return routing_;
+}
+
+void FakeCluster::RefuseRegistrations(absl::Status refusal) {
+  MutexLock lock(mu_);
+  registrations_refused_ = std::move(refusal);
 }
 
 void FakeCluster::SetProtocol(uint32_t protocol) {

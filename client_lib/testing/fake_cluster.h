@@ -96,6 +96,8 @@ class FakeCluster {
   void ReleaseAwaits();
   // The scheduler answers nothing while it is down.
   void SetSchedulerDown(bool down);
+  // The answer to the next registrations, if it is not OK.
+  void RefuseRegistrations(absl::Status refusal);
   // The scheduler forgets all nodes registered so far.
   void ForgetNodes();
   // Sets the rank's clock in the partition, as if it had ended its earlier steps.
@@ -173,6 +175,7 @@ class FakeCluster {
   bool scheduler_down_ PAWL_GUARDED_BY(mu_) = false;
   std::vector<PendingRouting> pending_routing_ PAWL_GUARDED_BY(mu_);
   std::vector<RegisterRequest> registrations_ PAWL_GUARDED_BY(mu_);
+  absl::Status registrations_refused_ PAWL_GUARDED_BY(mu_);
   // The first incarnation that the scheduler still knows.
   size_t first_known_ PAWL_GUARDED_BY(mu_) = 0;
   // Keyed by (rank, partition).

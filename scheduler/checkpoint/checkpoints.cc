@@ -102,11 +102,12 @@ std::optional<Checkpoints::Order> Checkpoints::Next(MonotonicTime now, uint64_t 
     last_asked_ = at;
     known_step_ = step;
     const bool is_own = dir == policy_.dir();
+    in_progress_ = Order{at, std::move(dir), is_own ? policy_.keep() : 0, urgent};
     if (is_own) {
       last_started_ = now;
+      in_progress_->is_periodic = !urgent || missed_;
       missed_ = false;
     }
-    in_progress_ = Order{at, std::move(dir), is_own ? policy_.keep() : 0, urgent};
     return in_progress_;
   };
   if (!wanted_.empty() && within(soon)) {
@@ -118,9 +119,9 @@ std::optional<Checkpoints::Order> Checkpoints::Next(MonotonicTime now, uint64_t 
   if (due.has_value() && before_end(*due)) return begin(*due, policy_.dir(), false);
   const bool time_is_over = policy_.every_seconds() > 0 &&
                             now - last_started_ >= std::chrono::seconds(policy_.every_seconds());
-  // The next one by steps is as good as a missed one.
+  // The next one by steps, or by time, is as good as a missed one.
   const bool wants_soon = time_is_over || (missed_ && now >= repeat_after_ && !due.has_value());
-  if (wants_soon && before_end(soon)) return begin(soon, policy_.dir(), time_is_over);
+  if (wants_soon && before_end(soon)) return begin(soon, policy_.dir(), false);
   return std::nullopt;
 }
 
@@ -142,13 +143,11 @@ void Checkpoints::OnTooLate(MonotonicTime now) {
 void Checkpoints::OnMoved(MonotonicTime now) {
   const std::optional<Order> order = std::exchange(in_progress_, std::nullopt);
   if (!order.has_value()) return;
-  if (!order->urgent) {
-    if (IsPeriodic(*order)) {
-      missed_ = true;
-      repeat_after_ = now + kMissedCheckpointPause;
-    }
-    return;
+  if (order->is_periodic) {
+    missed_ = true;
+    repeat_after_ = now + kMissedCheckpointPause;
   }
+  if (!order->urgent) return;
   // First in the queue: it has waited longest.
   wanted_.erase(std::remove(wanted_.begin(), wanted_.end(), order->dir), wanted_.end());
   wanted_.push_front(order->dir);
@@ -158,10 +157,6 @@ void Checkpoints::OnFailed(const absl::Status& why) {
   in_progress_.reset();
   status_.set_failed(status_.failed() + 1);
   status_.set_last_failure(BoundedText(why.ToString(), kMaxFailureBytes));
-}
-
-bool Checkpoints::IsPeriodic(const Order& order) const {
-  return !order.urgent && order.dir == policy_.dir();
 }
 
 bool Checkpoints::IsInProgress(const Order& order) const {
@@ -203,7 +198,7 @@ void Checkpoints::Abandon() {
 CheckpointStatus Checkpoints::Status() const {
   CheckpointStatus status = status_;
   if (in_progress_.has_value()) status.set_in_progress_step(in_progress_->step);
-  status.set_repeats_periodic(missed_ || (in_progress_.has_value() && IsPeriodic(*in_progress_)));
+  status.set_repeats_periodic(missed_ || (in_progress_.has_value() && in_progress_->is_periodic));
   return status;
 }
 

@@ -29,8 +29,8 @@ inline constexpr uint32_t kCheckpointsBeforeLessLead = 8;
 // A checkpoint of the every_steps policy is requested this many steps, or a second, before it is
 // due.
 inline constexpr uint64_t kCheckpointReach = 8;
-// A checkpoint of the every_steps policy that was late or met a move is not repeated earlier: while
-// partitions move, servers would write parts again and again.
+// A periodic checkpoint that was late or met a move is not repeated earlier: while partitions move,
+// servers would write parts again and again.
 inline constexpr std::chrono::seconds kMissedCheckpointPause{10};
 // The limit on folders with a requested checkpoint that has not started.
 inline constexpr size_t kMaxWantedFolders = 64;
@@ -55,8 +55,10 @@ class Checkpoints {
     std::string dir;
     // How many to keep in `dir`; 0: all.
     uint32_t keep = 0;
-    // A caller waits, or every_seconds are over.
+    // A caller waits.
     bool urgent = false;
+    // The one that every_steps or every_seconds demand.
+    bool is_periodic = false;
     // The job's final checkpoint.
     bool is_final = false;
 
@@ -112,8 +114,6 @@ class Checkpoints {
 
  private:
   void NoteProgress(MonotonicTime now, uint64_t step);
-  // Whether it is one of every_steps that no caller waits for.
-  bool IsPeriodic(const Order& order) const;
   // The upper limit of the lead.
   uint64_t LongestLead() const;
   // The step to cut at for a multiple of every_steps, if its request is due.
@@ -128,15 +128,16 @@ class Checkpoints {
   // Requested folders, each once, in the order of the requests.
   std::deque<std::string> wanted_;
   std::optional<Order> in_progress_;
-  // The job's own folder lacks a checkpoint of the every_steps policy, which met a move or a
-  // restart of the scheduler, or was too late.
+  // The job's own folder lacks a periodic checkpoint, which met a move or a restart of the
+  // scheduler, or was too late.
   bool missed_ = false;
   MonotonicTime repeat_after_ = MonotonicTime::min();
   // Requested steps only grow.
   uint64_t last_asked_ = 0;
-  // The highest step known at the last request, and at the last one that was late: it was out of
-  // date, for example because the scheduler has just restarted.
+  // The highest step known at the last request.
   uint64_t known_step_ = 0;
+  // That of the last request, if it was late: then the step was out of date, for example because
+  // the scheduler had just restarted.
   std::optional<uint64_t> late_at_;
   // Doubled by each late checkpoint, halved after kCheckpointsBeforeLessLead timely ones in a row:
   // a partition that moves between request and cut is late too, and frequent moves would otherwise

@@ -166,6 +166,16 @@ TEST_F(CheckpointsTest, SecondsPolicyMakesCheckpoints) {
   EXPECT_EQ(Next(checkpoints, 9), 11u);
 }
 
+TEST_F(CheckpointsTest, MissedCheckpointByTimeIsMadeSoon) {
+  Checkpoints checkpoints = Make(0, 60);
+  clock_.Advance(std::chrono::seconds(60));
+  EXPECT_EQ(Next(checkpoints, 7), 9u);
+  checkpoints.OnMoved(clock_.Now());
+  EXPECT_EQ(Next(checkpoints, 20), 0u) << "partitions may still move";
+  clock_.Advance(kMissedCheckpointPause);
+  EXPECT_EQ(Next(checkpoints, 20), 22u);
+}
+
 TEST_F(CheckpointsTest, RequestsForOneFolderShareACheckpoint) {
   Checkpoints checkpoints = Make(0);
   EXPECT_EQ(Next(checkpoints, 7), 0u);
@@ -321,6 +331,11 @@ TEST_F(CheckpointsTest, MissedPeriodicCheckpointSurvivesRestarts) {
   Checkpoints third = make();
   third.Restore(second.Status());
   EXPECT_EQ(Next(third, 1510), 1800u);
+  // A caller that waits for it too may not come back.
+  ASSERT_TRUE(third.Request("/own").ok());
+  Checkpoints restarted = make();
+  restarted.Restore(third.Status());
+  EXPECT_EQ(Next(restarted, 1810), 2100u);
   third.OnCompleted(*third.in_progress(), "/own/a", 5);
   Checkpoints fourth = make();
   fourth.Restore(third.Status());

@@ -259,8 +259,10 @@ void Coordinator::PruneCallers(MonotonicTime now, DeferredActions& actions) {
 }
 
 void Coordinator::Resume(DeferredActions& actions) {
+  // The job may have ended, or its last rank finished, since the start of this scheduler.
+  const bool end_has_begun = end_.stage() != JobEnd::Stage::kNone;
   if (state_.ended()) {
-    if (state_.state() != COMPLETED) OnEnded(actions);
+    if (state_.state() != COMPLETED && !end_has_begun) OnEnded(actions);
     return;
   }
   if (!director_.placed()) {
@@ -272,8 +274,7 @@ void Coordinator::Resume(DeferredActions& actions) {
   }
   MaybeStartJob();
   if (state_.state() == FINISHING) {
-    // The last rank may have finished since the start of this scheduler.
-    if (end_.stage() == JobEnd::Stage::kNone) Run(end_.Begin(EndPlan()), actions);
+    if (!end_has_begun) Run(end_.Begin(EndPlan()), actions);
   } else {
     MaybeFinish(actions);
   }

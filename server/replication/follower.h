@@ -85,9 +85,8 @@ struct Follower {
   // Its position when it was asked.
   uint64_t found_index = 0;
   uint32_t failed_go_backs = 0;
-  // Since when it, or another replica of its server, was going back when it was asked or sent a
-  // GoBack. The time in which a GoBack of its own waits or is executed counts too. Cleared when a
-  // GoBack fails.
+  // Since when its server answers that some replica is going back. The time in which a GoBack of
+  // its own waits or is executed counts too. Cleared when a GoBack fails.
   std::optional<MonotonicTime> busy_since;
   // kAsked, kGoingBack, kCatchingUp: the primary's last change when the follower was asked, or the
   // last change of its snapshot.

@@ -56,7 +56,7 @@ class DamagedFilesTest : public ServerLogTest {
       for (const std::string& name : *names) {
         if (name == "LOCK") continue;
         const std::string path = JoinPath(folder, name);
-        if (!env_.FileSize(path).ok()) continue;
+        if (env_.List(path).ok()) continue;  // A folder.
         files_[path] = env_.Contents(path);
       }
     }

@@ -243,7 +243,8 @@ class Simulation {
     if (schedule_.checkpoints) CheckCheckpoints();
     // Its service manager may start it again.
     cluster_.scheduler().Start();
-    while (IsRunning() && cluster_.scheduler().incarnation() != nullptr) Step();
+    RunUntil([this] { return cluster_.scheduler().incarnation() == nullptr; }, limit,
+             "the scheduler of the ended job continues", /*interval=*/1);
   }
 
   // The end has its checkpoint, and the newest ones are there.
@@ -585,12 +586,14 @@ class Simulation {
   RankClocks clocks_;
   FaultEnv files_;
   CheckpointRecord checkpoints_;
+  // The end of the cluster may complete a checkpoint, which uses these.
+  std::string violation_;
+  std::unique_ptr<FaultInjector> injector_;
   SimulatedCluster cluster_;
   SenderWorld world_;
   std::vector<std::unique_ptr<SimulatedSender>> senders_;
   int auditor_site_ = 0;
   std::unique_ptr<SimulatedSender> auditor_;
-  std::unique_ptr<FaultInjector> injector_;
 
   // The scheduler that collects the job's result, or did so last.
   std::shared_ptr<Incarnation> finishing_;
@@ -609,7 +612,6 @@ class Simulation {
   std::optional<MonotonicDuration> unrepaired_since_;
   uint64_t repairs_ = 0;
 
-  std::string violation_;
   std::map<int, std::pair<std::shared_ptr<Incarnation>, uint64_t>> epochs_;
   uint64_t published_epoch_ = 0;
   // By partition, the serving server; used only by CheckPrimaries.

@@ -1,8 +1,12 @@
 #include "worker/collective/gloo/collective.h"
 
+#include <netdb.h>
 #include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <limits>
 #include <new>
@@ -68,6 +72,22 @@ absl::Status StatusOfException(MonotonicTime deadline) {
     if (late) return absl::DeadlineExceededError(kLate);
     return absl::InternalError(exception.what());
   }
+}
+
+// Whether `host` may be this machine: false if it is known to be none, or another one.
+bool MayBeThisMachine(const std::string& host) {
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(host.c_str(), nullptr, nullptr, &found);
+  if (error != 0) return error != EAI_NONAME;
+  bool may_be = false;
+  for (const addrinfo* address = found; address != nullptr; address = address->ai_next) {
+    const int descriptor = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    may_be = may_be || descriptor < 0 ||
+             bind(descriptor, address->ai_addr, address->ai_addrlen) == 0 || errno != EADDRNOTAVAIL;
+    if (descriptor >= 0) close(descriptor);
+  }
+  freeaddrinfo(found);
+  return may_be;
 }
 
 // Gloo's options use a C++ type only for its size.
@@ -138,8 +158,10 @@ absl::StatusOr<std::unique_ptr<GlooCollective>> GlooCollective::Create(const Opt
     try {
       collective->Listen();
     } catch (const std::exception& exception) {
-      status = absl::FailedPreconditionError(
-          absl::StrCat("cannot listen at ", options.host, ": ", exception.what()));
+      const std::string text =
+          absl::StrCat("cannot listen at ", options.host, ": ", exception.what());
+      status = MayBeThisMachine(options.host) ? absl::UnavailableError(text)
+                                              : absl::FailedPreconditionError(text);
     }
     pthread_sigmask(SIG_SETMASK, &former, nullptr);
     PAWL_RETURN_IF_ERROR(status);

@@ -56,7 +56,7 @@ class GlooCollective final : public ConnectableCollective {
     std::chrono::milliseconds pair_timeout{10000};
   };
   // INVALID_ARGUMENT for an invalid place or too many members, FAILED_PRECONDITION if the host is
-  // not this machine's.
+  // not this machine's, UNAVAILABLE if it cannot listen there now.
   static absl::StatusOr<std::unique_ptr<GlooCollective>> Create(const Options& options);
   ~GlooCollective() override;
 
