@@ -76,7 +76,9 @@ Ticket Coordinator::CreateTable(const CreateTableRequest& request, Done<CreateTa
   }
   const Ticket ticket = rpc.Suspend(pending_.tables, spec.id());
   if (creation->is_new) gate_.OnChange();
-  if (creation->is_new && servers_ready()) CreateTableOnServers(spec.id(), rpc.actions());
+  // Resume asks for all tables.
+  if (creation->is_new && servers_ready() && !resumes_)
+    CreateTableOnServers(spec.id(), rpc.actions());
   return ticket;
 }
 

@@ -379,6 +379,26 @@ TEST_F(RestartTest, EndBeginsOnceAfterARestart) {
   EXPECT_EQ(servers_.TakeCalls(), (std::vector<std::string>{"s:1 Inspect"}));
 }
 
+TEST_F(RestartTest, StoppedJobIsReportedOnceAfterARestart) {
+  Run(1, TrainingJob(2, 1));
+  Restart(milliseconds(100));
+  // Before the first tick.
+  ASSERT_TRUE(StopJob("enough").ok());
+  Pass(milliseconds(200));
+  EXPECT_EQ(reports_.size(), 1u);
+}
+
+TEST_F(RestartTest, ServersCreateATableOnceAfterARestart) {
+  Run(1, TrainingJob(2, 1));
+  Restart(milliseconds(100));
+  servers_.Hold();
+  servers_.TakeCalls();
+  // Before the first tick.
+  const auto table = CreateTable("w");
+  Pass(milliseconds(100));
+  EXPECT_EQ(servers_.TakeCalls().size(), 1u);
+}
+
 TEST_F(RestartTest, EndOfTheJobIsReportedAgain) {
   Run(2, TrainingJob(2, 1, "durability: MEMORY"));
   ASSERT_TRUE((*CreateTable("w"))->ok());

@@ -147,14 +147,14 @@ absl::StatusOr<SchedulerProcess::ExitCode> SchedulerProcess::BecomeLeaderAndLoad
               .restore = options_.restore,
               .restart_ended_job = options_.restart_ended_job};
   const auto must_end = [this](MonotonicDuration pause) { return signal_.Wait(pause); };
+  bool stood_by = false;
   PAWL_ASSIGN_OR_RETURN(
       const Leadership leadership,
-      BecomeLeader(*store_, must_end,
-                   [this](const std::optional<StoredState>& stored) -> absl::StatusOr<bool> {
-                     PAWL_ASSIGN_OR_RETURN(const std::optional<SchedulerState> state,
-                                           StateToResume(stored, coordinator_options_, startup_));
-                     return state.has_value();
-                   }));
+      BecomeLeader(
+          *store_, must_end, [&](const std::optional<StoredState>& stored) -> absl::StatusOr<bool> {
+            PAWL_ASSIGN_OR_RETURN(stood_by, StandsByFor(stored, coordinator_options_, startup_));
+            return stood_by;
+          }));
   if (leadership == Leadership::kStopped) return CodeOfSignal();
   // Checked again now that a server would notice the state's folder.
   PAWL_RETURN_IF_ERROR(CheckDataDir());
@@ -175,11 +175,10 @@ absl::StatusOr<SchedulerProcess::ExitCode> SchedulerProcess::BecomeLeaderAndLoad
   }
   PAWL_ASSIGN_OR_RETURN(restored_, StateToResume(stored_, coordinator_options_, startup_));
   const bool has_ended = restored_.has_value() && restored_->closed();
-  if (leadership == Leadership::kAfterPredecessor && stored_.has_value() &&
-      (!restored_.has_value() || has_ended)) {
+  if (stood_by && stored_.has_value() && (!restored_.has_value() || has_ended)) {
     // This standby waited for the job that has ended, not for another one with the same name.
     spdlog::info("ended: the job has ended, directed by another scheduler");
-    return kExitDone;
+    return has_ended && restored_->state() == FAILED ? kExitFailed : kExitDone;
   }
   if (has_ended) {
     // Service managers restart a scheduler that has ended; that must not train the job again.

@@ -18,8 +18,17 @@ bool HasEnded(const SchedulerState& state) {
   return state.state() == COMPLETED || state.state() == FAILED || state.state() == STOPPED;
 }
 
+// The servers that a rebuilt state comes from do not know the checkpoint.
 bool IsFrom(const SchedulerState& state, const std::string& restore) {
-  return restore.empty() || (state.has_restore() && IsSource(restore, state.restore()));
+  return restore.empty() || state.rebuilt() ||
+         (state.has_restore() && IsSource(restore, state.restore()));
+}
+
+absl::StatusOr<SchedulerState> Parse(const StoredState& stored, const Startup& startup) {
+  SchedulerState state;
+  if (!state.ParseFromString(stored.state))
+    return absl::DataLossError(absl::StrCat(startup.place, " does not hold a scheduler's state"));
+  return state;
 }
 
 }  // namespace
@@ -28,10 +37,7 @@ absl::StatusOr<std::optional<SchedulerState>> StateToResume(
     const std::optional<StoredState>& stored, const CoordinatorOptions& options,
     const Startup& startup) {
   if (!stored.has_value()) return std::nullopt;
-  SchedulerState state;
-  if (!state.ParseFromString(stored->state)) {
-    return absl::DataLossError(absl::StrCat(startup.place, " does not hold a scheduler's state"));
-  }
+  PAWL_ASSIGN_OR_RETURN(SchedulerState state, Parse(*stored, startup));
   const std::string& restore = startup.restore;
   const bool has_ended = HasEnded(state);
   const bool same_restore = IsFrom(state, restore);
@@ -45,17 +51,36 @@ absl::StatusOr<std::optional<SchedulerState>> StateToResume(
   const bool same = google::protobuf::util::MessageDifferencer::Equals(state.job(), options.job) &&
                     state.servers() == options.servers && state.workers() == options.workers;
   if (same) return state;
-  if (has_ended) return std::nullopt;
+  if (state.closed()) return std::nullopt;
   return absl::FailedPreconditionError(
-      absl::StrCat(startup.place, " holds the state of job '", state.job().name(),
-                   "', which has not ended and differs from --job=", startup.job,
-                   " with these flags; start it as before, or use another place"));
+      absl::StrCat(startup.place, " holds the state of job '", state.job().name(), "', which ",
+                   has_ended ? "has ended, but some nodes may not know," : "has not ended",
+                   " and differs from --job=", startup.job, " with these flags; start it as before",
+                   has_ended ? " once, to tell them" : "", ", or use another place"));
+}
+
+absl::StatusOr<bool> StandsByFor(const std::optional<StoredState>& stored,
+                                 const CoordinatorOptions& options, const Startup& startup) {
+  if (!stored.has_value()) return false;
+  PAWL_ASSIGN_OR_RETURN(const SchedulerState state, Parse(*stored, startup));
+  if (HasEnded(state)) return false;
+  PAWL_ASSIGN_OR_RETURN(const std::optional<SchedulerState> resumed,
+                        StateToResume(stored, options, startup));
+  return resumed.has_value();
 }
 
 std::string ResumeWarning(const SchedulerState& state, const Startup& startup) {
-  if (!HasEnded(state) || state.closed() || IsFrom(state, startup.restore)) return "";
-  return absl::StrCat("--restore=", startup.restore, " is ignored: ", startup.place,
-                      " holds the state of job '", state.job().name(),
+  if (!HasEnded(state) || state.closed()) return "";
+  std::string flag;
+  if (!IsFrom(state, startup.restore)) {
+    flag = absl::StrCat("--restore=", startup.restore);
+  } else if (startup.restart_ended_job) {
+    flag = "--restart_ended_job";
+  } else {
+    return "";
+  }
+  return absl::StrCat(flag, " is ignored: ", startup.place, " holds the state of job '",
+                      state.job().name(),
                       "', which has ended, and some nodes may not know. This scheduler tells them "
                       "and ends; repeat the command then");
 }

@@ -27,13 +27,19 @@ struct Startup {
 
 // The stored state to resume, if any. A closed job, whose end all nodes know, is resumed only if it
 // is the job of `options`; the scheduler then exits at once. FAILED_PRECONDITION: the stored state
-// is of another job that has not ended.
+// is of another job that is not closed.
 absl::StatusOr<std::optional<SchedulerState>> StateToResume(
     const std::optional<StoredState>& stored, const CoordinatorOptions& options,
     const Startup& startup);
 
-// A warning for the operator whose --restore is ignored, because the state that is resumed is of a
-// job that has ended and is not closed; empty: none.
+// Whether this scheduler stands by for the job in the state of the one that leads, and so ends with
+// it. False: there is no state yet, or that job has ended, so that another one may follow. The
+// error is that of StateToResume.
+absl::StatusOr<bool> StandsByFor(const std::optional<StoredState>& stored,
+                                 const CoordinatorOptions& options, const Startup& startup);
+
+// A warning for the operator whose --restore or --restart_ended_job is ignored, because the state
+// that is resumed is of a job that has ended and is not closed; empty: none.
 std::string ResumeWarning(const SchedulerState& state, const Startup& startup);
 
 // Prepares the checkpoints of a new job: refuses a folder with checkpoints of an earlier run, and

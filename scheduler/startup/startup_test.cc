@@ -52,8 +52,35 @@ TEST_F(StartupTest, UnfinishedJobIsNotDiscarded) {
   EXPECT_TRUE(absl::IsFailedPrecondition(Find().status()));
   EXPECT_NE(Find().status().message().find("--job=flights.pbtxt"), std::string::npos)
       << Find().status();
+  // Its nodes would be locked out.
   state_.set_state(FAILED);
+  EXPECT_TRUE(absl::IsFailedPrecondition(Find().status()));
+  EXPECT_NE(Find().status().message().find("some nodes may not know"), std::string::npos)
+      << Find().status();
+  Close(FAILED);
   EXPECT_FALSE(Resumes());
+}
+
+TEST_F(StartupTest, StandbyIsForARunningJobOnly) {
+  const auto stands_by = [&] {
+    return StandsByFor(StoredState{1, state_.SerializeAsString()}, options_, startup_);
+  };
+  EXPECT_EQ(*StandsByFor(std::nullopt, options_, startup_), false);
+  EXPECT_EQ(*stands_by(), true);
+  state_.mutable_job()->set_seed(5);
+  EXPECT_TRUE(absl::IsFailedPrecondition(stands_by().status()));
+  // The scheduler of an ended job leads for some seconds more.
+  state_.set_state(COMPLETED);
+  EXPECT_EQ(*stands_by(), false);
+  *state_.mutable_job() = options_.job;
+  EXPECT_EQ(*stands_by(), false);
+}
+
+TEST_F(StartupTest, RebuiltStateIsContinuedDespiteRestore) {
+  startup_.restore = "/checkpoints";
+  EXPECT_FALSE(Find().ok());
+  state_.set_rebuilt(true);
+  EXPECT_TRUE(Resumes());
 }
 
 TEST_F(StartupTest, OtherServerAndWorkerCountsMakeAnotherJob) {
@@ -83,6 +110,16 @@ TEST_F(StartupTest, JobWithAnotherStartIsNotRestored) {
       << Find().status();
   Close(COMPLETED);
   EXPECT_FALSE(Resumes());
+}
+
+TEST_F(StartupTest, IgnoredRestartGivesAWarning) {
+  startup_.restart_ended_job = true;
+  EXPECT_EQ(ResumeWarning(state_, startup_), "");
+  state_.set_state(COMPLETED);
+  EXPECT_TRUE(Resumes());
+  EXPECT_EQ(ResumeWarning(state_, startup_).rfind("--restart_ended_job is ignored", 0), 0u);
+  state_.set_closed(true);
+  EXPECT_EQ(ResumeWarning(state_, startup_), "");
 }
 
 TEST_F(StartupTest, IgnoredRestoreGivesAWarning) {

@@ -40,16 +40,14 @@ class WaitLog {
 absl::StatusOr<Leadership> BecomeLeader(
     StateStore& store, PauseUnlessEnding must_end,
     absl::FunctionRef<absl::StatusOr<bool>(const std::optional<StoredState>&)> check) {
-  bool had_leader = false;
   bool checked = false;
   WaitLog log;
   while (true) {
     const absl::Status status = store.Campaign(Clock::Real().Now() + kCampaignInterval);
-    if (status.ok()) return had_leader ? Leadership::kAfterPredecessor : Leadership::kImmediate;
+    if (status.ok()) return Leadership::kLeads;
     const bool has_leader = absl::IsDeadlineExceeded(status);
     if (!has_leader && !IsTransient(status)) return status;
     log.Add("standing by", status);
-    had_leader = had_leader || has_leader;
     if (has_leader && !checked) {
       // A state that cannot be read now may be readable later. A damaged one is reported by its
       // leader.

@@ -18,9 +18,7 @@ namespace pawl {
 inline constexpr std::chrono::seconds kCampaignInterval{1};
 
 enum class Leadership {
-  kImmediate,
-  // Another scheduler led the job before.
-  kAfterPredecessor,
+  kLeads,
   // This process was told to end before it led.
   kStopped,
 };

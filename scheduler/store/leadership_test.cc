@@ -72,18 +72,18 @@ class LeadershipTest : public testing::Test {
 };
 
 TEST_F(LeadershipTest, SingleProcessLeadsAtOnce) {
-  EXPECT_EQ(*Become(), Leadership::kImmediate);
+  EXPECT_EQ(*Become(), Leadership::kLeads);
   EXPECT_EQ(checks_, 0);
 }
 
 TEST_F(LeadershipTest, StandbyPeeksUntilThereIsAState) {
   store_.answers = {another_, another_, another_};
   check_ = false;
-  EXPECT_EQ(*Become(), Leadership::kAfterPredecessor);
+  EXPECT_EQ(*Become(), Leadership::kLeads);
   EXPECT_EQ(checks_, 3);
   store_.answers = {another_, another_, another_};
   check_ = true;
-  EXPECT_EQ(*Become(), Leadership::kAfterPredecessor);
+  EXPECT_EQ(*Become(), Leadership::kLeads);
   EXPECT_EQ(checks_, 4);
 }
 
@@ -96,20 +96,15 @@ TEST_F(LeadershipTest, StateOfAnotherJobEndsTheWait) {
 TEST_F(LeadershipTest, UnreadableStateIsCheckedLater) {
   store_.answers = {another_, another_};
   store_.peeked = absl::UnavailableError("it is being written");
-  EXPECT_EQ(*Become(), Leadership::kAfterPredecessor);
+  EXPECT_EQ(*Become(), Leadership::kLeads);
   EXPECT_EQ(checks_, 0);
 }
 
 TEST_F(LeadershipTest, ErrorsThatMayPassAreRetriedAfterAPause) {
   store_.answers = {absl::UnavailableError("away"), absl::ResourceExhaustedError("full"),
                     absl::InternalError("odd"), absl::NotFoundError("lease expired")};
-  EXPECT_EQ(*Become(), Leadership::kImmediate);
+  EXPECT_EQ(*Become(), Leadership::kLeads);
   EXPECT_EQ(pauses_, std::deque<MonotonicDuration>(4, kCampaignInterval));
-}
-
-TEST_F(LeadershipTest, OnlyAnotherLeaderIsAPredecessor) {
-  store_.answers = {absl::UnavailableError("away"), another_};
-  EXPECT_EQ(*Become(), Leadership::kAfterPredecessor);
 }
 
 TEST_F(LeadershipTest, LoadIsRetriedAfterErrorsThatMayPass) {
