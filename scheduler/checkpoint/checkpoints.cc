@@ -102,10 +102,13 @@ std::optional<Checkpoints::Order> Checkpoints::Next(MonotonicTime now, uint64_t 
     last_asked_ = at;
     known_step_ = step;
     const bool is_own = dir == policy_.dir();
-    in_progress_ = Order{at, std::move(dir), is_own ? policy_.keep() : 0, urgent};
+    in_progress_ = Order{.step = at,
+                         .dir = std::move(dir),
+                         .keep = is_own ? policy_.keep() : 0,
+                         .urgent = urgent,
+                         .is_periodic = is_own && (!urgent || missed_)};
     if (is_own) {
       last_started_ = now;
-      in_progress_->is_periodic = !urgent || missed_;
       missed_ = false;
     }
     return in_progress_;
@@ -180,7 +183,8 @@ void Checkpoints::OnCompleted(const Order& order, const std::string& folder, uin
 
 Checkpoints::Order Checkpoints::BeginEnd(uint64_t step) {
   last_asked_ = step;
-  in_progress_ = Order{step, policy_.dir(), policy_.keep(), /*urgent=*/true, /*is_final=*/true};
+  in_progress_ = Order{
+      .step = step, .dir = policy_.dir(), .keep = policy_.keep(), .urgent = true, .is_final = true};
   return *in_progress_;
 }
 
