@@ -58,9 +58,9 @@
 //
 // If the job fails (for example, all servers with some partition are lost), every pending and later
 // call ends with FAILED_PRECONDITION and the scheduler's message, which names the cause. The same
-// holds when the job is stopped, and for a client that was declared dead before the job ended. A
-// worker that the scheduler has declared dead gets ABORTED, because other workers may have its
-// ranks.
+// holds when the job is stopped, and for a client that was declared dead and joins again when the
+// job has ended. A worker that the scheduler of a running job has declared dead gets ABORTED,
+// because other workers may have its ranks.
 //
 // A client without ranks that was declared dead joins again by itself; its pushes and pulls
 // continue under its old number. If another client has received that number in between, its pushes

@@ -163,6 +163,15 @@ absl::StatusOr<HeartbeatResponse> Coordinator::Heartbeat(const HeartbeatRequest&
   const bool could_write = known != nullptr && known->disk_failure.empty();
   const uint64_t published = published_.routing == nullptr ? 0 : published_.routing->epoch();
   const absl::StatusOr<Node*> found = membership_.Heartbeat(request, published, running_.Now());
+  const bool end_is_published = published_.state == state_.state() && state_.ended();
+  // A server gets no answer that renews its lease: it registers again, and hears of the end then.
+  if (absl::IsAborted(found.status()) && end_is_published && known != nullptr &&
+      known->role != SERVER_ROLE && request.job_id() == options_.job_id) {
+    HeartbeatResponse end;
+    end.set_job_state(published_.state);
+    end.set_failure(published_.reason);
+    return end;
+  }
   if (absl::IsAborted(found.status()) && !gate_.all_saved()) {
     // In the saved state, from which another scheduler may continue, that incarnation may be alive.
     return absl::UnavailableError("the scheduler's state is being saved");

@@ -429,6 +429,25 @@ TEST_F(RestartTest, CompletedJobHasEndedAtOnce) {
   EXPECT_TRUE(Saved().closed());
 }
 
+TEST_F(RestartTest, WorkerDeclaredDeadHearsOfTheEnd) {
+  Run(1, TrainingJob(2, 1));
+  auto from_worker = From<HeartbeatRequest>(worker_);
+  from_worker.set_job_id(options_.job_id);
+  auto from_server = From<HeartbeatRequest>(nodes_[0].registration);
+  from_server.set_job_id(options_.job_id);
+  ASSERT_TRUE(Finish(worker_).ok());
+  Kill("worker-0");
+  Kill("server-0");
+  Pass(seconds(2));
+  EXPECT_TRUE(coordinator_->AllNodesGone());
+  EXPECT_EQ(coordinator_->Heartbeat(from_worker)->job_state(), COMPLETED);
+  EXPECT_EQ(coordinator_->Heartbeat(from_server).status().code(), absl::StatusCode::kAborted)
+      << "a server hears of it when it registers, without a lease";
+  from_worker.set_job_id(options_.job_id + 1);
+  EXPECT_EQ(coordinator_->Heartbeat(from_worker).status().code(), absl::StatusCode::kAborted)
+      << "it may be of another job";
+}
+
 TEST_F(RestartTest, TrainingTimeIncludesTheOutage) {
   uint64_t unix_ms = 1000000;
   BeginWithStore(TrainingJob(1, 1), 1, 1,
