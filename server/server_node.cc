@@ -260,8 +260,9 @@ std::optional<absl::Status> ServerNode::Tick() {
   if (news.registered.has_value()) {
     if (const absl::Status& status = news.registered->status(); !status.ok()) {
       if (absl::IsOutOfRange(status)) {
-        // The job ended while this server was away.
+        // The job ended while this server was away. The pushback says that it failed.
         job_has_ended_ = true;
+        if (IsFinal(status)) return absl::FailedPreconditionError(status.message());
         return absl::CancelledError(status.message());
       }
       if (job_id_ == 0 && absl::IsNotFound(status) && MustKeepItsJob())

@@ -45,8 +45,10 @@ class FakeScheduler final : public ControlChannel {
   }
   // Ignores RegisterRequest.that_job_only, as an old scheduler does.
   void AcceptOtherJobs() { accepts_other_jobs_ = true; }
-  // The job ends while it has no members.
-  void End() { has_ended_ = true; }
+  // The job ends while it has no members; registrations for this job only get `refusal`.
+  void End(absl::Status refusal = absl::OutOfRangeError("the job has completed")) {
+    end_ = std::move(refusal);
+  }
   void Disown() { disowns_ = true; }
   void DisownOnce() { disowns_once_ = true; }
   // Stops answering registrations.
@@ -93,9 +95,7 @@ class FakeScheduler final : public ControlChannel {
         return done(absl::NotFoundError("the job of this scheduler is another one"),
                     IncomingMessage());
       }
-      if (registration.that_job_only() && has_ended_) {
-        return done(absl::OutOfRangeError("the job has completed"), IncomingMessage());
-      }
+      if (registration.that_job_only() && !end_.ok()) return done(end_, IncomingMessage());
       if (ignores_registrations_) return waiting_.push_back(std::move(done));
       ++members_;
       registration_.set_incarnation(registration_.incarnation() + 1);
@@ -163,7 +163,7 @@ class FakeScheduler final : public ControlChannel {
   RegisterResponse registration_;
   JobState state_ = RUNNING;
   bool accepts_other_jobs_ = false;
-  bool has_ended_ = false;
+  absl::Status end_;
   bool disowns_ = false;
   bool disowns_once_ = false;
   bool ignores_registrations_ = false;
@@ -279,6 +279,18 @@ TEST_F(ServerNodeTest, ServerThatMissedTheJobsEndEnds) {
   EXPECT_EQ(RunIncarnation(next).code(), absl::StatusCode::kCancelled)
       << "declared dead at the end";
   EXPECT_TRUE(Identity().over());
+}
+
+TEST_F(ServerNodeTest, ServerThatMissedTheJobsFailureEndsWithIt) {
+  FakeScheduler scheduler(clock_, "flights", 77);
+  ASSERT_TRUE(RunIncarnation(scheduler).ok());
+  absl::Status failure = absl::OutOfRangeError("the job has failed: server-1 died");
+  failure.SetPayload(kPushbackPayloadUrl, absl::Cord(kNeverAgain));
+  scheduler.End(failure);
+  const absl::Status ended = RunIncarnation(scheduler);
+  EXPECT_EQ(ended.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(absl::StrContains(ended.message(), "the job has failed: server-1 died")) << ended;
+  EXPECT_TRUE(Identity().over()) << "the next job may use the folder";
 }
 
 TEST_F(ServerNodeTest, DiscardOtherJobReplacesTheData) {

@@ -8,8 +8,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
+#include "client_lib/rpc/transport.h"
 #include "client_lib/rpc/version.h"
 #include "client_lib/security/ticket.h"
 #include "scheduler/job/coordinator.h"
@@ -45,10 +47,11 @@ void Coordinator::AddTickets(const RegisterRequest& request, const Node& node, b
 }
 
 absl::Status Coordinator::CheckRegister(const RegisterRequest& request) {
-  if (request.that_job_only() && request.job_id() == options_.job_id &&
-      (state_.state() == COMPLETED || state_.state() == STOPPED)) {
+  if (request.that_job_only() && request.job_id() == options_.job_id && state_.ended()) {
     // Other nodes may wait here for the next job, which the next scheduler directs.
-    return absl::OutOfRangeError(state_.CheckNotEnded().message());
+    absl::Status ended = absl::OutOfRangeError(state_.CheckNotEnded().message());
+    if (state_.state() == FAILED) ended.SetPayload(kPushbackPayloadUrl, absl::Cord(kNeverAgain));
+    return ended;
   }
   PAWL_RETURN_IF_ERROR(state_.CheckNotEnded());
   if (request.that_job_only() && request.job_id() != options_.job_id) {

@@ -727,10 +727,27 @@ TEST_F(CoordinatorTest, ServerOfAnEndedJobLearnsOfTheEnd) {
   request.set_that_job_only(true);
   const absl::Status status = Register(request).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
+  EXPECT_FALSE(status.GetPayload(kPushbackPayloadUrl).has_value()) << "it has not failed";
   EXPECT_NE(status.message().find("the job was stopped"), absl::string_view::npos) << status;
   request.set_that_job_only(false);
   EXPECT_EQ(Register(request).status().code(), absl::StatusCode::kUnavailable)
       << "another job may start here";
+}
+
+TEST_F(CoordinatorTest, ServerOfAFailedJobLearnsOfTheFailure) {
+  Begin(kTraining, 1, 1);
+  Pass(seconds(301));
+  ASSERT_EQ(Status().state(), FAILED);
+  RegisterRequest request = Registration(SERVER_ROLE, 1);
+  request.set_job_id(options_.job_id);
+  request.set_that_job_only(true);
+  const absl::Status status = Register(request).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(status.GetPayload(kPushbackPayloadUrl), absl::Cord(kNeverAgain));
+  EXPECT_NE(status.message().find("the job has failed: "), absl::string_view::npos) << status;
+  request.set_job_id(98);
+  EXPECT_EQ(Register(request).status().code(), absl::StatusCode::kFailedPrecondition)
+      << "its own job may still run";
 }
 
 TEST_F(CoordinatorTest, CallersOfGoneServersAreDropped) {
