@@ -54,7 +54,8 @@
 //
 // A server that dies, moves or returns delays calls but does not fail them: they wait for the
 // partition's new primary until their deadline. An absent scheduler does not affect pushes and
-// pulls.
+// pulls. A client that has heard nothing from the scheduler for an hour (at most two), and has sent
+// nothing to the servers meanwhile, gets UNAVAILABLE, because the job may have ended without it.
 //
 // If the job fails (for example, all servers with some partition are lost), every pending and later
 // call ends with FAILED_PRECONDITION and the scheduler's message, which names the cause. The same
@@ -80,6 +81,7 @@
 //                        over the rank
 //   DATA_LOSS            the partitions contradict each other about a rank's steps
 //   CANCELLED            the client is being destroyed
+//   UNAVAILABLE          the scheduler has been absent for too long (see above)
 //   UNAUTHENTICATED      the token has expired or was revoked, or the certificate is of another job
 //   PERMISSION_DENIED    the role of the certificate or token does not allow the call
 #ifndef PAWL_CLIENT_LIB_CLIENT_H_

@@ -127,8 +127,26 @@ void ClientCore::Join(Callback done) {
                              self->options_.scheduler, " has sent no routing in time")));
           });
         }
+        WatchScheduler();
         link_->Start();
       });
+}
+
+void ClientCore::WatchScheduler() {
+  const uint64_t messages = messenger_->counters().messages;
+  // The queue belongs to the core.
+  deadlines_->Add(clock_.Now() + kSchedulerTimeout, [core = weak_from_this(), messages] {
+    const std::shared_ptr<ClientCore> self = core.lock();
+    if (self == nullptr) return;
+    const MonotonicDuration silence = self->link_->silence();
+    if (silence < kSchedulerTimeout || self->messenger_->counters().messages != messages)
+      return self->WatchScheduler();
+    self->Fail(absl::UnavailableError(absl::StrCat(
+        "the scheduler at ", self->options_.scheduler, " has not answered for ",
+        std::chrono::floor<std::chrono::minutes>(silence).count(),
+        " minutes, in which this client sent nothing to the servers. Its log and metrics.json say "
+        "whether the job has ended; if not, connect again")));
+  });
 }
 
 void ClientCore::OnDisowned(const absl::Status& why) {

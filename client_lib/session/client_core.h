@@ -33,6 +33,11 @@ namespace pawl {
 
 class SessionImpl;
 
+// A client that has heard nothing from the scheduler, and has sent nothing to the servers, for this
+// long fails at its next check, one in that time: the job has probably ended. Servers on Kubernetes
+// wait as long for their scheduler.
+inline constexpr std::chrono::hours kSchedulerTimeout{1};
+
 // Counts the servers' answers to pushes.
 struct SegmentCounters {
   std::atomic<uint64_t> accepted{0};
@@ -117,6 +122,9 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
  private:
   // The scheduler has declared this client dead.
   void OnDisowned(const absl::Status& why);
+  // Fails the client once the scheduler has been silent, and no message was sent to the servers,
+  // for kSchedulerTimeout.
+  void WatchScheduler();
   void DeliverMetrics();
   // No effect if Join has finished.
   void FinishJoin(const absl::Status& status);

@@ -1,5 +1,6 @@
 // Delivery of pushes and pulls despite losses, repetitions, new routing and absent schedulers,
 // under unchanged push ids.
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <future>
@@ -15,6 +16,7 @@
 
 #include "client_lib/base/partitioner.h"
 #include "client_lib/base/testing/eventually.h"
+#include "client_lib/base/testing/simulated_clock.h"
 #include "client_lib/rpc/testing/faulty_transport.h"
 #include "client_lib/testing/client_fixture.h"
 
@@ -271,6 +273,92 @@ TEST_F(ClientTest, CallsSucceedWithoutAScheduler) {
   const uint64_t before = cluster_.heartbeats();
   EXPECT_TRUE(Eventually([&] { return cluster_.heartbeats() >= before + 2; }));
   EXPECT_EQ(cluster_.registrations().size(), 1u);
+}
+
+// Shortens long timers, because the test's clock jumps.
+class HastyTransport final : public Transport {
+ public:
+  explicit HastyTransport(std::shared_ptr<Transport> inner) : inner_(std::move(inner)) {}
+  void Call(const std::string& address, Method method, OutgoingMessage request,
+            MonotonicDuration timeout, Done done) override {
+    inner_->Call(address, method, std::move(request), timeout, std::move(done));
+  }
+  void After(MonotonicDuration delay, absl::AnyInvocable<void()> action) override {
+    if (delay <= kLongest) return inner_->After(delay, std::move(action));
+    inner_->After(kLongest, [timers = timers_, action = std::move(action)]() mutable {
+      action();
+      ++*timers;
+    });
+  }
+  void Shutdown() override { inner_->Shutdown(); }
+  // The shortened timers that have run.
+  int timers() const { return *timers_; }
+
+ private:
+  static constexpr milliseconds kLongest{10};
+
+  const std::shared_ptr<Transport> inner_;
+  const std::shared_ptr<std::atomic<int>> timers_ = std::make_shared<std::atomic<int>>(0);
+};
+
+// A base, because timers of the cluster read the clock until the cluster is destroyed.
+struct WithClock {
+  SimulatedClock clock_;
+};
+
+class DesertedClientTest : public WithClock, public ClientTest {
+ protected:
+  DesertedClientTest() : transport_(std::make_shared<HastyTransport>(cluster_.transport())) {
+    ClientOptions options;
+    options.clock = &clock_;
+    Connect(options, transport_);
+  }
+
+  // The limit of client.h.
+  static constexpr seconds kSilence{3600};
+
+  void ExpectFailureWithTime() {
+    // Step by step: an answer in flight may end the silence once more.
+    ASSERT_TRUE(Eventually([&] {
+      clock_.Advance(kSilence);
+      return !client_->status().ok();
+    }));
+    EXPECT_TRUE(client_->WaitForEnd(seconds(0)));
+    EXPECT_EQ(client_->status().code(), absl::StatusCode::kUnavailable);
+    EXPECT_NE(client_->status().message().find("has not answered for"), std::string::npos)
+        << client_->status();
+  }
+
+  const std::shared_ptr<HastyTransport> transport_;
+};
+
+TEST_F(DesertedClientTest, ClientFailsWithoutASchedulerOnceItIsIdle) {
+  const Table table = Sparse("a", 2);
+  cluster_.SetSchedulerDown(true);
+  for (int i = 0; i < 6; ++i) {
+    EXPECT_EQ(PushRow(client_->free_running(), table).get(), absl::OkStatus());
+    clock_.Advance(kSilence / 2);
+    const int timers = transport_->timers();
+    ASSERT_TRUE(Eventually([&] { return transport_->timers() >= timers + 2; }));
+  }
+  EXPECT_TRUE(client_->status().ok()) << client_->status();
+  ExpectFailureWithTime();
+}
+
+TEST_F(DesertedClientTest, ClientThatCannotJoinAgainFails) {
+  cluster_.RefuseRegistrations(absl::UnavailableError("the job has completed"));
+  cluster_.ForgetNodes();
+  ASSERT_TRUE(Eventually([&] { return cluster_.registrations().size() > 1; }));
+  ExpectFailureWithTime();
+}
+
+TEST_F(DesertedClientTest, IdleClientStaysWithItsScheduler) {
+  for (int i = 0; i < 6; ++i) {
+    const uint64_t before = cluster_.heartbeats();
+    clock_.Advance(kSilence / 4);
+    ASSERT_TRUE(Eventually([&] { return cluster_.heartbeats() >= before + 3; }));
+  }
+  EXPECT_TRUE(client_->status().ok()) << client_->status();
 }
 
 TEST_F(ClientTest, DisownedClientJoinsAgainAndKeepsPushing) {
