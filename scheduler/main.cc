@@ -83,7 +83,8 @@ ABSL_FLAG(uint32_t, lease_ms, 1000,
 ABSL_FLAG(uint32_t, start_timeout_ms, 300000,
           "the job fails unless all servers and workers have joined by then");
 ABSL_FLAG(uint32_t, linger_ms, 5000,
-          "how long to wait for the nodes to leave after the job has ended");
+          "how long to wait for the nodes to leave after the job has ended, and at least two "
+          "heartbeat intervals");
 ABSL_FLAG(double, worker_takeover_grace_s, 1,
           "how long the ranks of a dead worker are reserved for its restart before other workers "
           "take them over");

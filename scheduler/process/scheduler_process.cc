@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -486,7 +487,9 @@ void SchedulerProcess::DirectUntilEnd() {
   }
   listener_.server->GetHealthCheckService()->SetServingStatus(false);
   // The nodes get time to hear of the end.
-  const MonotonicTime until = clock.Now() + std::chrono::milliseconds(options_.linger_ms);
+  const uint64_t linger_ms =
+      std::max<uint64_t>(options_.linger_ms, uint64_t{2} * options_.heartbeat_interval_ms);
+  const MonotonicTime until = clock.Now() + std::chrono::milliseconds(linger_ms);
   while (!coordinator_->AllNodesGone() && clock.Now() < until) {
     signal_.Wait(kTickInterval);
     coordinator_->Tick();
