@@ -320,22 +320,25 @@ TEST_F(ByteProxyTest, FaultCountsWhatItMeets) {
   const LinkFaults all[] = {
       {.delay = milliseconds(1)}, {.hold = true}, {.swallow = true}, {.reset_after = 0}};
   for (const LinkFaults& faults : all) {
-    Peer peer(proxy_->address());
+    // The connection of another case, which may still be closing, would be counted too.
+    const auto proxy = ByteProxy::Start({.target = server_.address()});
+    ASSERT_TRUE(proxy.ok()) << proxy.status();
+    Peer peer((*proxy)->address());
     peer.Send("a");
     EXPECT_EQ(peer.Receive(1), "a");
-    const uint64_t before = proxy_->counters().disturbed;
-    proxy_->SetFaults(Direction::kToTarget, faults);
-    proxy_->Heal();
-    EXPECT_EQ(proxy_->counters().disturbed, before);
-    proxy_->SetFaults(Direction::kToTarget, faults);
+    const uint64_t before = (*proxy)->counters().disturbed;
+    (*proxy)->SetFaults(Direction::kToTarget, faults);
+    (*proxy)->Heal();
+    EXPECT_EQ((*proxy)->counters().disturbed, before);
+    (*proxy)->SetFaults(Direction::kToTarget, faults);
     peer.Send("b");
-    const auto is_counted = [&] { return proxy_->counters().disturbed > before; };
+    const auto is_counted = [&] { return (*proxy)->counters().disturbed > before; };
     // What is held back is counted when it no longer is.
     EXPECT_EQ(Eventually(is_counted, milliseconds(faults.hold ? 0 : 10000)), !faults.hold);
     if (faults.hold) {
       EXPECT_TRUE(Eventually([&] { return peer.AllDelivered(); }));
     }
-    proxy_->Heal();
+    (*proxy)->Heal();
     EXPECT_TRUE(is_counted());
   }
 }
