@@ -19,7 +19,7 @@ namespace pawl {
 // Thread-safe.
 class SchedulerService final : public Scheduler::CallbackService {
  public:
-  // `status_before` answers GetStatus until Begin, on any thread.
+  // `status_before` answers GetStatus until Begin, on any thread; its error is the answer too.
   explicit SchedulerService(std::function<absl::StatusOr<GetStatusResponse>()> status_before)
       : status_before_(std::move(status_before)) {}
   // Serves `coordinator` at once.
