@@ -155,20 +155,26 @@ void Segmenter::Scatter(const Table& table, const Segment& segment, const ByteVi
   const size_t row_bytes = width * sizeof(float);
   float split_row[kMaxRowWidth];
   uint32_t index = segment.begin;
-  values.ForEachRun(row_bytes, reinterpret_cast<char*>(split_row),
-                    [&](const char* rows, size_t count) {
-                      if (groups_.in_order()) {
-                        std::memcpy(out + index * width, rows, count * row_bytes);
-                        index += static_cast<uint32_t>(count);
-                        return;
-                      }
-                      for (const char* const end = rows + count * row_bytes; rows != end;
-                           rows += row_bytes, ++index) {
-                        groups_.ForEachPosition(index, [&](uint32_t position) {
-                          std::memcpy(out + position * width, rows, row_bytes);
-                        });
-                      }
-                    });
+  values.ForEachRun(
+      row_bytes, reinterpret_cast<char*>(split_row), [&](const char* rows, size_t count) {
+        if (groups_.in_order()) {
+          std::memcpy(out + index * width, rows, count * row_bytes);
+          index += static_cast<uint32_t>(count);
+          return;
+        }
+        for (const char* const end = rows + count * row_bytes; rows != end;
+             rows += row_bytes, ++index) {
+          if (index + kPrefetchRows < segment.end) {
+            float* const ahead = out + groups_.first_position(index + kPrefetchRows) * width;
+            PrefetchForWriting(ahead);
+            // Rows are not aligned to cache lines.
+            PrefetchForWriting(ahead + width - 1);
+          }
+          groups_.ForEachPosition(index, [&](uint32_t position) {
+            std::memcpy(out + position * width, rows, row_bytes);
+          });
+        }
+      });
 }
 
 size_t Segmenter::SlotBytes(const Table& table, const Segment& segment) const {
