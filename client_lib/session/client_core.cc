@@ -135,11 +135,15 @@ void ClientCore::Join(Callback done) {
 void ClientCore::WatchScheduler() {
   const uint64_t messages = messenger_->counters().messages;
   // The queue belongs to the core.
-  deadlines_->Add(clock_.Now() + kSchedulerTimeout, [core = weak_from_this(), messages] {
+  const MonotonicTime due = clock_.Now() + kSchedulerTimeout;
+  deadlines_->Add(due, [core = weak_from_this(), messages, due] {
     const std::shared_ptr<ClientCore> self = core.lock();
     if (self == nullptr) return;
     const MonotonicDuration silence = self->link_->silence();
-    if (silence < kSchedulerTimeout || self->messenger_->counters().messages != messages)
+    // A process that was stopped was silent itself.
+    const bool was_stopped = self->clock_.Now() - due >= kLateWatch;
+    if (was_stopped || silence < kSchedulerTimeout ||
+        self->messenger_->counters().messages != messages)
       return self->WatchScheduler();
     self->Fail(absl::UnavailableError(absl::StrCat(
         "the scheduler at ", self->options_.scheduler, " has not answered for ",

@@ -38,6 +38,16 @@ TEST_F(ClientTest, UnansweredCallEndsAtItsDeadline) {
                   .ok());
 }
 
+TEST_F(ClientTest, CallToAnAbsentSchedulerEndsAtItsDeadline) {
+  Connect();
+  cluster_.SetSchedulerDown(true);
+  CallOptions options;
+  options.timeout = milliseconds(100);
+  const absl::Status status = client_->ListTables(options).get().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_NE(status.message().find("the last error: "), std::string::npos) << status;
+}
+
 TEST_F(ClientTest, WaitingCallEndsAtItsDeadline) {
   ConnectWorker();
   const Table table = Sparse("a", 2);

@@ -221,11 +221,7 @@ void Messenger::OnAnswer(uint64_t epoch, MonotonicTime sent, std::shared_ptr<Mes
     Send(std::move(message));
     return;
   }
-  const MonotonicTime next = clock_.Now() + decision.delay;
-  if (next >= call->terms.deadline) {
-    call->MessageDone(OutOfTime(*call, status));
-    return;
-  }
+  const MonotonicTime next = std::min(clock_.Now() + decision.delay, call->terms.deadline);
   WaitForRouting(next, epoch, [self = shared_from_this(), message = std::move(message)]() mutable {
     self->Send(std::move(message));
   });

@@ -14,6 +14,7 @@
 namespace pawl {
 namespace {
 
+using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 // Holds calls until the test ends them.
@@ -81,8 +82,9 @@ class MessengerTest : public testing::Test {
     ASSERT_TRUE(messenger_->Adopt(table).ok());
   }
 
-  std::shared_ptr<CountedCall> Push(uint32_t partition, size_t bytes = 1, bool may_wait = false) {
-    auto call = std::make_shared<CountedCall>(clock_.Now() + seconds(3600), may_wait);
+  std::shared_ptr<CountedCall> Push(uint32_t partition, size_t bytes = 1, bool may_wait = false,
+                                    MonotonicDuration timeout = seconds(3600)) {
+    auto call = std::make_shared<CountedCall>(clock_.Now() + timeout, may_wait);
     auto message = std::make_shared<Message>();
     message->call = call;
     message->segments.emplace_back().partition = partition;
@@ -145,6 +147,20 @@ TEST_F(MessengerTest, WaitingMessagesGoToTheNewAddress) {
   transport_.EndFirst(absl::OkStatus());
   for (const auto& call : {first, second})
     EXPECT_EQ(call->statuses, std::vector<absl::Status>{absl::OkStatus()});
+}
+
+TEST_F(MessengerTest, MessageOverTheRetryBudgetIsSentByNewRouting) {
+  Adopt(1, {"a", "b"});
+  for (int64_t i = 0; i < RetryBudget::kMaxTokens; ++i) {
+    Push(0);
+    transport_.EndFirst(absl::UnavailableError("it is dead"));
+  }
+  const auto push = Push(0, 1, false, milliseconds(500));
+  transport_.EndFirst(absl::UnavailableError("it is dead"));
+  EXPECT_TRUE(push->statuses.empty());
+  Adopt(2, {"c", "b"});
+  EXPECT_EQ(transport_.calls.back().address, "c");
+  EXPECT_TRUE(push->statuses.empty());
 }
 
 TEST_F(MessengerTest, MalformedAnswerIsNoMistakeOfTheCaller) {

@@ -57,7 +57,13 @@ void SchedulerCalls::OnAnswer(std::shared_ptr<OneCall> call, const absl::Status&
   const absl::Status why = failure_();
   const MonotonicDuration delay = PushbackOf(status, Backoff(call->retries, RandomNumber()));
   if (!why.ok() || !IsTransientError(status) || clock_.Now() + delay >= call->deadline) {
-    call->done(why.ok() ? status : why);
+    absl::Status result = why.ok() ? status : why;
+    if (why.ok() && IsUnanswered(status)) {
+      result = absl::DeadlineExceededError(absl::StrCat(
+          call->name,
+          ": the scheduler did not answer in time; the last error: ", status.message()));
+    }
+    call->done(std::move(result));
     return;
   }
   ++call->retries;
