@@ -144,8 +144,8 @@ struct ClientOptions {
   // answer, and takes over and gives up ranks as the answers say. If false, it keeps the ranks that
   // it gets first.
   bool follows_assignment = false;
-  // Client::node() and Client::job_id() of this process's previous incarnation, which the
-  // registration ends; Connect waits until that one has been silent for some heartbeats. Empty:
+  // WORKER_ROLE: Client::node() and Client::job_id() of this process's previous incarnation, which
+  // the registration ends; Connect waits until that one has been silent for some heartbeats. Empty:
   // there was none. Ignored if the scheduler runs another job.
   std::string node;
   uint64_t node_job_id = 0;

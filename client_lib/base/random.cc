@@ -12,12 +12,9 @@ thread_local const std::function<uint64_t()>* scripted = nullptr;
 
 uint64_t RandomNumber() {
   if (scripted != nullptr) return (*scripted)();
-  static thread_local std::mt19937_64 generator = [] {
-    std::random_device device;
-    std::seed_seq seed{device(), device(), device(), device()};
-    return std::mt19937_64(seed);
-  }();
-  return generator();
+  // A generator in memory would give the same numbers to all children of a fork.
+  std::random_device device;
+  return uint64_t{device()} << 32 | device();
 }
 
 ScopedRandomNumbers::ScopedRandomNumbers(std::function<uint64_t()> source)

@@ -1,5 +1,8 @@
 #include "client_lib/base/random.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <set>
 #include <thread>
 
@@ -14,6 +17,27 @@ TEST(RandomNumber, IsUniqueAcrossThreads) {
   std::thread([&] {
     for (int i = 0; i < 1000; ++i) EXPECT_TRUE(seen.insert(RandomNumber()).second);
   }).join();
+}
+
+TEST(RandomNumber, DiffersAmongForkedChildren) {
+  RandomNumber();
+  std::set<uint64_t> seen;
+  for (int i = 0; i < 2; ++i) {
+    int ends[2];
+    ASSERT_EQ(pipe(ends), 0);
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      const uint64_t number = RandomNumber();
+      _exit(write(ends[1], &number, sizeof(number)) == sizeof(number) ? 0 : 1);
+    }
+    uint64_t number;
+    EXPECT_EQ(read(ends[0], &number, sizeof(number)), ssize_t{sizeof(number)});
+    EXPECT_TRUE(seen.insert(number).second);
+    EXPECT_EQ(waitpid(child, nullptr, 0), child);
+    close(ends[0]);
+    close(ends[1]);
+  }
 }
 
 TEST(RandomNumber, ScopedSourceAppliesToItsThreadOnly) {

@@ -307,6 +307,8 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
       return;
     }
     if (absl::IsAborted(status) && !attempts->is_repeated) return RegisterAgain(*attempts);
+    // The lost answer may have started another incarnation, which may end in the same way.
+    if (IsUnanswered(status)) attempts->is_repeated = false;
     if (const uint64_t challenge = RebuildChallengeOf(status);
         challenge != 0 && challenge != attempts->request.rebuild_challenge()) {
       attempts->request.set_rebuild_challenge(challenge);

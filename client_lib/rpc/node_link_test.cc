@@ -418,6 +418,22 @@ TEST_F(NodeLinkTest, EndedIncarnationRegistersOnceMore) {
   EXPECT_EQ(registered.get().status().code(), absl::StatusCode::kAborted);
 }
 
+TEST_F(NodeLinkTest, LostAnswerAllowsAnotherRegistration) {
+  auto registered = Register(RegisterRequest(), MonotonicTime::max());
+  RegisterRequest last;
+  for (int i = 0; i < 3; ++i) {
+    channel_.Take(kRegister).done(absl::AbortedError("an incarnation that has ended"),
+                                  IncomingMessage());
+    channel_.Take(kRegister).done(absl::DeadlineExceededError("lost"), IncomingMessage());
+    channel_.Advance(kMaxBackoff);
+  }
+  ScriptedChannel::Sent sent = channel_.Take(kRegister);
+  ASSERT_TRUE(last.ParseFromString(sent.bytes));
+  EXPECT_EQ(last.registration(), 4u);
+  sent.done(absl::OkStatus(), Message(Registration(5)));
+  EXPECT_TRUE(registered.get().ok());
+}
+
 TEST_F(NodeLinkTest, SchedulerWithAnotherProtocolIsRefused) {
   auto registered = Register(RegisterRequest(), MonotonicTime::max());
   ScriptedChannel::Sent call = channel_.Take(kRegister);
