@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "proto/scheduler.pb.h"
 
 namespace pawl {
@@ -57,6 +58,15 @@ class Curve {
   uint64_t evaluation_step_ = 0;
   // The latest of each name: step and value.
   std::map<std::string, std::pair<uint64_t, double>> metrics_;
+};
+
+// Where the points are written. Used by one thread.
+class CurveSink {
+ public:
+  virtual ~CurveSink() = default;
+
+  // Written at once, and not synced. `unix_s`: when the point was recorded.
+  virtual absl::Status Add(double unix_s, const CurvePoint& point) = 0;
 };
 
 }  // namespace pawl

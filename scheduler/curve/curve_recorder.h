@@ -13,7 +13,6 @@
 #include "client_lib/base/clock.h"
 #include "client_lib/daemon/background_thread.h"
 #include "scheduler/curve/curve.h"
-#include "scheduler/curve/curve_sink.h"
 
 namespace pawl {
 

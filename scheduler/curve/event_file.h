@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client_lib/base/env.h"
-#include "scheduler/curve/curve_sink.h"
+#include "scheduler/curve/curve.h"
 
 namespace pawl {
 
