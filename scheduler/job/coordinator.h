@@ -317,6 +317,11 @@ class Coordinator {
   void FailJob(absl::string_view failure, DeferredActions& actions) PAWL_REQUIRES(mu_) {
     EndEarly(FAILED, failure, actions);
   }
+  // Fails the job with the error. Returns whether there is one.
+  bool FailIfError(const absl::Status& status, DeferredActions& actions) PAWL_REQUIRES(mu_) {
+    if (!status.ok()) FailJob(status.message(), actions);
+    return !status.ok();
+  }
   // The job has reached a final state: answers all calls and reports.
   void OnEnded(DeferredActions& actions) PAWL_REQUIRES(mu_);
 

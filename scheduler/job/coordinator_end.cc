@@ -103,10 +103,7 @@ void Coordinator::RestoreBest(DeferredActions& actions) {
       "restoring the best parameters", {running_.Now(), ReadTimeout(kKeepBestTimeout)},
       kRestoreBestRpc, request,
       [this](const absl::Status& status, DeferredActions& actions) PAWL_REQUIRES(mu_) {
-        if (!status.ok()) {
-          FailJob(status.message(), actions);
-          return;
-        }
+        if (FailIfError(status, actions)) return;
         spdlog::info("restored the parameters of evaluation {}",
                      evaluations_.FinalResult()->evaluation());
         Run(end_.Advance(), actions);
@@ -121,10 +118,7 @@ void Coordinator::CheckpointEnd(DeferredActions& actions) {
       "reading the counters", {running_.Now(), kInspectTimeout}, kInspectRpc, request,
       [this](const absl::StatusOr<std::vector<InspectResponse>>& answers, DeferredActions& actions)
           PAWL_REQUIRES(mu_) {
-            if (!answers.ok()) {
-              FailJob(answers.status().message(), actions);
-              return;
-            }
+            if (FailIfError(answers.status(), actions)) return;
             uint64_t step = 0;
             for (const InspectResponse& answer : *answers)
               step = std::max(step, answer.counters().step());
@@ -172,10 +166,7 @@ void Coordinator::Inspect(DeferredActions& actions) {
                 names[table->spec.id()] = table->spec.name();
               status = end_.SetResult(names, *answers);
             }
-            if (!status.ok()) {
-              FailJob(status.message(), actions);
-              return;
-            }
+            if (FailIfError(status, actions)) return;
             spdlog::info("digest {}", DigestText(*end_.digest()));
             Run(end_.Advance(), actions);
           },
@@ -194,10 +185,7 @@ void Coordinator::WriteReport(DeferredActions& actions) {
 void Coordinator::OnReportWritten(const absl::Status& status) {
   Section section(*this);
   end_.Advance();
-  if (!status.ok()) {
-    FailJob(status.message(), section.actions());
-    return;
-  }
+  if (FailIfError(status, section.actions())) return;
   if (!state_.Complete()) return;
   gate_.OnChange();
   LogState(FINISHING);

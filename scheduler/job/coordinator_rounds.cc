@@ -94,10 +94,7 @@ void Coordinator::LoadOnServers(DeferredActions& actions) {
       "loading the checkpoint", {running_.Now(), kLoadTimeout}, kLoadCheckpointRpc, request,
       [this, name = request.name()](const absl::Status& status, DeferredActions& actions)
           PAWL_REQUIRES(mu_) {
-            if (!status.ok()) {
-              FailJob(status.message(), actions);
-              return;
-            }
+            if (FailIfError(status, actions)) return;
             checkpoints_.OnLoaded();
             starts_from_ = running_.Now();
             gate_.OnChange();

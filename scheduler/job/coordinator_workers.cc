@@ -268,10 +268,7 @@ void Coordinator::ComputeAndJudge(const EvaluationInput& input, Loss loss) {
       "keeping the best parameters", {running_.Now(), ReadTimeout(kKeepBestTimeout)}, kKeepBestRpc,
       request,
       [this, result](const absl::Status& status, DeferredActions& actions) PAWL_REQUIRES(mu_) {
-        if (!status.ok()) {
-          FailJob(status.message(), actions);
-          return;
-        }
+        if (FailIfError(status, actions)) return;
         evaluations_.OnBestKept();
         PublishEvaluation(result, actions);
       },
