@@ -128,8 +128,7 @@ void Coordinator::Publish(View view, DeferredActions& actions) {
   };
   // Most of the many calls wait for the same table.
   while (const std::optional<RoutingRequest> wanted = pending_.routing.FindKey(is_older)) {
-    pending_.routing.AnswerIf([&](const RoutingRequest& other) { return other == *wanted; },
-                              *routings_.Answer(*wanted, published_.routing), actions);
+    pending_.routing.AnswerKey(*wanted, *routings_.Answer(*wanted, published_.routing), actions);
   }
 }
 

@@ -101,11 +101,8 @@ void Coordinator::OnCheckpointWritten(const CheckpointDirector::Order& order,
 
 void Coordinator::CarryOut(const CheckpointDirector::Outcome& outcome, DeferredActions& actions) {
   if (outcome.changed) gate_.OnChange();
-  if (!outcome.answered_dir.empty()) {
-    pending_.checkpoints.AnswerIf(
-        [&](const std::string& dir) { return dir == outcome.answered_dir; }, outcome.answer,
-        actions);
-  }
+  if (!outcome.answered_dir.empty())
+    pending_.checkpoints.AnswerKey(outcome.answered_dir, outcome.answer, actions);
   if (outcome.end_decided) OnEndCheckpointDecided(actions);
 }
 

@@ -44,7 +44,7 @@ void Coordinator::CreateTableOnServers(uint32_t table, DeferredActions& actions)
           spdlog::warn("table {}: {}", spec.id(), status.ToString());
         }
         gate_.OnChange();
-        pending_.tables.AnswerIf([&](uint32_t id) { return id == spec.id(); }, answer, actions);
+        pending_.tables.AnswerKey(spec.id(), answer, actions);
       },
       actions);
 }

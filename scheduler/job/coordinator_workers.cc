@@ -281,8 +281,7 @@ void Coordinator::PublishEvaluation(const EvaluationResult& result, DeferredActi
   ReportEvaluationResponse response;
   *response.mutable_result() = result;
   response.set_stop(evaluations_.stop_training());
-  pending_.evaluations.AnswerIf(
-      [&](uint64_t evaluation) { return evaluation == result.evaluation(); }, response, actions);
+  pending_.evaluations.AnswerKey(result.evaluation(), response, actions);
 }
 
 // The group -------------------------------------------------------------------

@@ -9,7 +9,7 @@ namespace pawl {
 absl::Status GroupDirector::Join(const JoinGroupRequest& request, const WorkerGroup::Hosts& hosts,
                                  DeferredActions& actions) {
   absl::Status status = group_.Join(request, hosts);
-  if (!status.ok()) AnswerJoins(request.node(), status, actions);
+  if (!status.ok()) pending_.joins.AnswerKey(request.node(), status, actions);
   return status;
 }
 
@@ -18,9 +18,7 @@ void GroupDirector::AnswerExchange(const PendingRpcs::GroupExchange& exchange,
   const absl::StatusOr<std::optional<ExchangeInGroupResponse>> values =
       group_.Values(exchange.generation, exchange.name);
   if (!values.ok() || !values->has_value()) return;
-  pending_.exchanges.AnswerIf(
-      [&](const PendingRpcs::GroupExchange& other) { return other == exchange; }, **values,
-      actions);
+  pending_.exchanges.AnswerKey(exchange, **values, actions);
 }
 
 absl::StatusOr<std::optional<WatchGroupResponse>> GroupDirector::Watch(
@@ -40,9 +38,9 @@ bool GroupDirector::Update(const WorkerGroup::Hosts& hosts,
   bool formed = false;
   if (group_.IsActive()) {
     for (const std::string& refused : group_.OnRanksAssigned(hosts)) {
-      AnswerJoins(refused,
-                  absl::FailedPreconditionError("other ranks are assigned to the worker now"),
-                  actions);
+      pending_.joins.AnswerKey(
+          refused, absl::FailedPreconditionError("other ranks are assigned to the worker now"),
+          actions);
     }
     formed = group_.Form(hosts, next_generation);
   }
@@ -86,13 +84,13 @@ void GroupDirector::AnswerJoined(DeferredActions& actions) {
       spdlog::info("group {} is formed: {}", response.generation(),
                    absl::StrJoin(response.members(), ", ", text));
     }
-    AnswerJoins(*worker, response, actions);
+    pending_.joins.AnswerKey(*worker, response, actions);
   }
 }
 
 void GroupDirector::OnWorkerGone(const std::string& worker, const std::string& how,
                                  DeferredActions& actions) {
-  AnswerJoins(worker, absl::AbortedError(absl::StrCat(worker, " ", how)), actions);
+  pending_.joins.AnswerKey(worker, absl::AbortedError(absl::StrCat(worker, " ", how)), actions);
   group_.OnNodeGone(worker, how);
 }
 
@@ -104,13 +102,6 @@ bool GroupDirector::CancelJoin(Ticket ticket, const absl::Status& status,
   if (!pending_.joins.Any([&](const std::string& other) { return other == *worker; }))
     group_.Withdraw(*worker);
   return true;
-}
-
-void GroupDirector::AnswerJoins(const std::string& worker,
-                                const absl::StatusOr<JoinGroupResponse>& answer,
-                                DeferredActions& actions) {
-  pending_.joins.AnswerIf([&](const std::string& other) { return other == worker; }, answer,
-                          actions);
 }
 
 }  // namespace pawl

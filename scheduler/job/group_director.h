@@ -47,8 +47,6 @@ class GroupDirector {
   bool CancelJoin(Ticket ticket, const absl::Status& status, DeferredActions& actions);
 
  private:
-  void AnswerJoins(const std::string& worker, const absl::StatusOr<JoinGroupResponse>& answer,
-                   DeferredActions& actions);
   // For the calls of a group that has ended.
   void AnswerEnded(DeferredActions& actions);
   void AnswerJoined(DeferredActions& actions);

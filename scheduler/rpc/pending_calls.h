@@ -47,6 +47,10 @@ class PendingCalls {
     }
   }
 
+  void AnswerKey(const Key& key, const absl::StatusOr<Response>& answer, DeferredActions& actions) {
+    AnswerIf([&](const Key& other) { return other == key; }, answer, actions);
+  }
+
   void AnswerAll(const absl::StatusOr<Response>& answer, DeferredActions& actions) {
     AnswerIf([](const Key&) { return true; }, answer, actions);
   }
