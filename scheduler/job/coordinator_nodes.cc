@@ -303,9 +303,7 @@ void Coordinator::MaybeFail(const std::optional<std::string>& loss, DeferredActi
 
 std::vector<const Node*> Coordinator::ServersHeardFrom() const {
   std::vector<const Node*> servers = membership_.Present(SERVER_ROLE);
-  servers.erase(std::remove_if(servers.begin(), servers.end(),
-                               [](const Node* server) { return !server->has_sent_heartbeat; }),
-                servers.end());
+  std::erase_if(servers, [](const Node* server) { return !server->has_sent_heartbeat; });
   return servers;
 }
 
@@ -313,9 +311,7 @@ void Coordinator::MaybePlaceServers(DeferredActions& actions) {
   // Resume follows, which would ask the servers a second time.
   if (resumes_) return;
   std::vector<const Node*> servers = ServersHeardFrom();
-  servers.erase(std::remove_if(servers.begin(), servers.end(),
-                               [](const Node* server) { return server->draining; }),
-                servers.end());
+  std::erase_if(servers, [](const Node* server) { return server->draining; });
   if (servers.empty() || servers.size() < scale_.servers()) return;
   // A partition is loaded into one replica, from which the others are copied afterwards.
   director_.PlaceFirst(servers, loading() ? 1 : options_.job.replicas());

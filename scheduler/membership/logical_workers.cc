@@ -84,10 +84,7 @@ std::vector<LogicalWorkers::FreeRank> LogicalWorkers::Leave(const Departure& dep
     rank.leaving = false;
     rank.free_since = now;
   }
-  hosts_.erase(
-      std::remove_if(hosts_.begin(), hosts_.end(),
-                     [&](const Host& host) { return host.worker.name == departure.worker; }),
-      hosts_.end());
+  std::erase_if(hosts_, [&](const Host& host) { return host.worker.name == departure.worker; });
   return free;
 }
 

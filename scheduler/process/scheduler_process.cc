@@ -6,7 +6,6 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
-#include <random>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -17,6 +16,7 @@
 #include "client_lib/base/clock.h"
 #include "client_lib/base/env.h"
 #include "client_lib/base/failpoint.h"
+#include "client_lib/base/random.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/daemon/node_file.h"
 #include "client_lib/job/job_validation.h"
@@ -45,13 +45,6 @@ constexpr std::chrono::seconds kLastCheckpointTimeout{10};
 constexpr std::chrono::seconds kOpenTimeout{10};
 // How often the log reports the progress of a verification.
 constexpr std::chrono::seconds kVerifyLogInterval{5};
-
-uint64_t RandomJobId() {
-  std::random_device random;
-  uint64_t id = 0;
-  while (id == 0) id = uint64_t{random()} << 32 | random();
-  return id;
-}
 
 // Exits without waiting for anything.
 [[noreturn]] void Exit(int code) {
@@ -200,7 +193,7 @@ absl::StatusOr<SchedulerProcess::ExitCode> SchedulerProcess::BecomeLeaderAndLoad
     if (const std::string warning = ResumeWarning(*restored_, startup_); !warning.empty())
       spdlog::warn("{}", warning);
   }
-  job_id_ = restored_.has_value() ? restored_->job_id() : RandomJobId();
+  job_id_ = restored_.has_value() ? restored_->job_id() : std::max<uint64_t>(RandomNumber(), 1);
   coordinator_options_.job_id = job_id_;
   job_ = coordinator_options_.job;
   return std::nullopt;
