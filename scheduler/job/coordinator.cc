@@ -273,7 +273,7 @@ void Coordinator::Resume(DeferredActions& actions) {
   }
   MaybeStartJob();
   if (state_.state() == FINISHING) {
-    if (!end_has_begun) Run(end_.Begin(EndPlan()), actions);
+    if (!end_has_begun) Run(end_.Advance(), actions);
   } else {
     MaybeFinish(actions);
   }

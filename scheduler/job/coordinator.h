@@ -301,7 +301,6 @@ class Coordinator {
 
   // coordinator_end.cc
   void MaybeFinish(DeferredActions& actions) PAWL_REQUIRES(mu_);
-  JobEnd::Plan EndPlan() const PAWL_REQUIRES(mu_);
   // Executes a stage of the end.
   void Run(JobEnd::Stage stage, DeferredActions& actions) PAWL_REQUIRES(mu_);
   void RestoreBest(DeferredActions& actions) PAWL_REQUIRES(mu_);

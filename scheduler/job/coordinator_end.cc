@@ -67,21 +67,19 @@ void Coordinator::MaybeFinish(DeferredActions& actions) {
   if (!ranks_.ranks().AllFinished() || !state_.Finish(clock_.Now())) return;
   gate_.OnChange();
   LogState(RUNNING);
-  Run(end_.Begin(EndPlan()), actions);
+  Run(end_.Advance(), actions);
 }
 
 // The stages ------------------------------------------------------------------------
 
-JobEnd::Plan Coordinator::EndPlan() const {
-  return {.restore_best = evaluations_.best_is_kept(), .checkpoint = checkpoints_.WantsEnd()};
-}
-
 void Coordinator::Run(JobEnd::Stage stage, DeferredActions& actions) {
   switch (stage) {
     case JobEnd::Stage::kRestoringBest:
+      if (!evaluations_.best_is_kept()) return Run(end_.Advance(), actions);
       RestoreBest(actions);
       break;
     case JobEnd::Stage::kCheckpointing:
+      if (!checkpoints_.WantsEnd()) return Run(end_.Advance(), actions);
       CheckpointEnd(actions);
       break;
     case JobEnd::Stage::kInspecting:

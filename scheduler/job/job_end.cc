@@ -6,34 +6,8 @@
 
 namespace pawl {
 
-JobEnd::Stage JobEnd::Begin(const Plan& plan) {
-  plan_ = plan;
-  stage_ = Stage::kRestoringBest;
-  return plan_.restore_best ? stage_ : Advance();
-}
-
 JobEnd::Stage JobEnd::Advance() {
-  switch (stage_) {
-    case Stage::kRestoringBest:
-      stage_ = plan_.checkpoint ? Stage::kCheckpointing : Stage::kInspecting;
-      break;
-    case Stage::kCheckpointing:
-      stage_ = Stage::kInspecting;
-      break;
-    case Stage::kInspecting:
-      stage_ = Stage::kReporting;
-      break;
-    case Stage::kNone:
-    case Stage::kReporting:
-    case Stage::kReported:
-      stage_ = Stage::kReported;
-      break;
-  }
-  return stage_;
-}
-
-JobEnd::Stage JobEnd::Finish(bool must_report) {
-  stage_ = must_report ? Stage::kReporting : Stage::kReported;
+  if (stage_ != Stage::kReported) stage_ = static_cast<Stage>(static_cast<int>(stage_) + 1);
   return stage_;
 }
 

@@ -27,7 +27,9 @@ class JobEnd {
   enum class Stage {
     // The job is still being trained.
     kNone,
+    // Skipped unless the servers keep the parameters of the best evaluation.
     kRestoringBest,
+    // Skipped unless a final checkpoint is wanted and not decided yet.
     // Before the digest: if that fails, the model still exists in the checkpoint. Both cover the
     // same parameters unless a client still pushes. A push that arrives now may be in some parts of
     // the checkpoint and not in others (a server takes its partitions one after the other), and is
@@ -38,21 +40,10 @@ class JobEnd {
     kReporting,
     kReported,
   };
-  // The optional stages.
-  struct Plan {
-    // The servers keep the parameters of the best evaluation.
-    bool restore_best = false;
-    // A final checkpoint is wanted and not decided yet.
-    bool checkpoint = false;
-  };
-
-  // All work is done. Returns the first stage.
-  Stage Begin(const Plan& plan);
-  // The work of the present stage is done. Returns the next stage.
+  // The training, or the work of the present stage, is done. Returns the next stage.
   Stage Advance();
-  // The job has reached a final state. Returns the last stage that has work to do: kReporting if a
-  // report without a result must be written, else kReported.
-  Stage Finish(bool must_report);
+  // The job has reached a final state. `must_report`: a report without a result must be written.
+  void Finish(bool must_report) { stage_ = must_report ? Stage::kReporting : Stage::kReported; }
 
   Stage stage() const { return stage_; }
   bool reported() const { return stage_ == Stage::kReported; }
@@ -73,7 +64,6 @@ class JobEnd {
 
  private:
   Stage stage_ = Stage::kNone;
-  Plan plan_;
   std::optional<uint32_t> digest_;
   std::optional<ServerCounters> counters_;
 };
