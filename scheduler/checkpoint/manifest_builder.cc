@@ -22,7 +22,6 @@ StoredEvaluations EvaluationsAt(const Checkpoints::Order& order, const StoredEva
   for (const EvaluationResult& result : context.evaluations.results()) {
     if (result.step() <= known_to || result.step() >= order.step) continue;
     next = result.evaluation() + 1;
-    if (evaluations.Observe(result).improved) evaluations.OnBestKept();
     evaluations.Publish(result);
   }
   StoredEvaluations stored = evaluations.Save();

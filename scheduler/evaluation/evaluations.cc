@@ -25,8 +25,7 @@ absl::Status Evaluations::Add(const ReportEvaluationRequest& part) {
 }
 
 bool Evaluations::IsLost(uint64_t evaluation) const {
-  return results_are_lost_ && !has_published_ && !collector_.empty() &&
-         evaluation < collector_.evaluation();
+  return results_are_lost_ && !collector_.empty() && evaluation < collector_.evaluation();
 }
 
 bool Evaluations::SkipTo(uint64_t evaluation) {
@@ -55,15 +54,14 @@ std::optional<EvaluationInput> Evaluations::Take() {
   return input;
 }
 
-EarlyStoppingPolicy::Decision Evaluations::Observe(const EvaluationResult& result) {
-  if (!early_stopping_) return {};
-  const EarlyStoppingPolicy::Decision decision = policy_.Observe(result);
-  stop_ = stop_ || decision.stop;
-  return decision;
+EarlyStoppingPolicy::Decision Evaluations::Judge(const EvaluationResult& result) const {
+  EarlyStoppingPolicy policy = policy_;
+  return early_stopping_ ? policy.Observe(result) : EarlyStoppingPolicy::Decision();
 }
 
 void Evaluations::Publish(const EvaluationResult& result) {
   has_published_ = true;
+  results_are_lost_ = false;
   // Thousands of results with bins would not fit into a message.
   if (!results_.empty()) results_.back().clear_calibration_bins();
   results_.push_back(result);
@@ -71,10 +69,10 @@ void Evaluations::Publish(const EvaluationResult& result) {
   while (results_.size() > kept) results_.pop_front();
   computing_ = 0;
   stopped_before_last_ = stop_training_;
-  stop_training_ = stop_;
-  published_best_ = policy_.best();
-  published_without_improvement_ = policy_.without_improvement();
-  published_best_is_kept_ = best_is_kept_;
+  if (!early_stopping_) return;
+  const EarlyStoppingPolicy::Decision decision = policy_.Observe(result);
+  stop_training_ = stop_training_ || decision.stop;
+  best_is_kept_ = best_is_kept_ || decision.improved;
 }
 
 std::optional<EvaluationResult> Evaluations::FinalResult() const {
@@ -86,12 +84,11 @@ std::optional<EvaluationResult> Evaluations::FinalResult() const {
 StoredEvaluations Evaluations::Save() const {
   StoredEvaluations stored;
   for (const EvaluationResult& result : results_) *stored.add_results() = result;
-  if (!results_are_lost_ || has_published_)
-    stored.set_next(computing_ != 0 ? computing_ : collector_.evaluation());
-  if (published_best_.has_value()) *stored.mutable_best() = *published_best_;
-  stored.set_without_improvement(published_without_improvement_);
+  if (!results_are_lost_) stored.set_next(computing_ != 0 ? computing_ : collector_.evaluation());
+  if (policy_.best().has_value()) *stored.mutable_best() = *policy_.best();
+  stored.set_without_improvement(policy_.without_improvement());
   stored.set_stop_training(stop_training_);
-  stored.set_best_is_kept(published_best_is_kept_);
+  stored.set_best_is_kept(best_is_kept_);
   return stored;
 }
 
@@ -102,13 +99,13 @@ StoredEvaluations Evaluations::SaveEnd(uint64_t step) const {
   if (results_.empty() || results_.back().step() != step) return stored;
   const EvaluationResult& last = results_.back();
   stored.set_next(last.evaluation());
-  const bool is_best = published_best_.has_value() && published_best_->step() == step &&
-                       published_best_->evaluation() == last.evaluation();
+  const bool is_best = stored.has_best() && stored.best().step() == step &&
+                       stored.best().evaluation() == last.evaluation();
   if (is_best) return stored;
   stored.mutable_results()->RemoveLast();
   // Without an improvement, nothing else has changed.
-  if (published_without_improvement_ > 0)
-    stored.set_without_improvement(published_without_improvement_ - 1);
+  if (policy_.without_improvement() > 0)
+    stored.set_without_improvement(policy_.without_improvement() - 1);
   stored.set_stop_training(stopped_before_last_);
   return stored;
 }
@@ -120,11 +117,10 @@ void Evaluations::Restore(const StoredEvaluations& stored) {
   results_are_lost_ = stored.next() == 0;
   // The former job had early stopping and this one has not: no best parameters are kept.
   if (!early_stopping_) return;
-  if (stored.has_best()) published_best_ = stored.best();
-  published_without_improvement_ = stored.without_improvement();
-  published_best_is_kept_ = best_is_kept_ = stored.best_is_kept();
-  stop_ = stop_training_ = stored.stop_training();
-  policy_.Restore(published_best_, published_without_improvement_);
+  best_is_kept_ = stored.best_is_kept();
+  stop_training_ = stored.stop_training();
+  policy_.Restore(stored.has_best() ? std::optional(stored.best()) : std::nullopt,
+                  stored.without_improvement());
 }
 
 }  // namespace pawl

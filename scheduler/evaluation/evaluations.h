@@ -22,7 +22,7 @@ namespace pawl {
 inline constexpr size_t kMaxEvaluationsKept = 4096;
 
 // The evaluations of a job, one at a time: the parts are collected (Add), computed by the caller
-// (Take), judged (Observe) and published (Publish). Not thread-safe.
+// (Take), judged (Judge) and published (Publish). Not thread-safe.
 class Evaluations {
  public:
   // `job` has its defaults filled in. Programs of users report logistic loss.
@@ -45,9 +45,7 @@ class Evaluations {
   // whether it did.
   bool SkipTo(uint64_t evaluation);
   // After a rebuild: whether the present evaluation may be lost.
-  bool MayBeLost() const {
-    return results_are_lost_ && !has_published_ && computing_ == 0 && !collector_.empty();
-  }
+  bool MayBeLost() const { return results_are_lost_ && computing_ == 0 && !collector_.empty(); }
   // After a rebuild: a rank has ended `steps` steps. Drops the present evaluation if the rank has
   // its result, which is lost. Returns whether it did.
   bool SkipBefore(uint64_t steps);
@@ -63,10 +61,10 @@ class Evaluations {
   // The parts, once all are collected. The evaluation is being computed until Publish.
   std::optional<EvaluationInput> Take();
 
-  // Applies early stopping to the result. Call once for each result, before Publish.
-  EarlyStoppingPolicy::Decision Observe(const EvaluationResult& result);
-  // The servers have kept the parameters of the best one.
-  void OnBestKept() { best_is_kept_ = true; }
+  // What Publish(result) will decide.
+  EarlyStoppingPolicy::Decision Judge(const EvaluationResult& result) const;
+  // Applies early stopping. REQUIRES: the servers keep the parameters of the result if Judge says
+  // that it is an improvement.
   void Publish(const EvaluationResult& result);
 
   Loss loss() const { return loss_; }
@@ -89,18 +87,13 @@ class Evaluations {
   const bool early_stopping_;
   const Loss loss_;
   EvaluationCollector collector_;
+  // As of the last Publish: an unpublished evaluation is repeated after a restart.
   EarlyStoppingPolicy policy_;
   // In the order of the data's columns.
   const std::vector<std::string> label_names_;
-  // The policy at the last Publish. This is saved: an unpublished evaluation is repeated after a
-  // restart.
-  std::optional<EvaluationResult> published_best_;
-  uint32_t published_without_improvement_ = 0;
-  bool published_best_is_kept_ = false;
   // The evaluation between Take and Publish; 0: none.
   uint64_t computing_ = 0;
   std::deque<EvaluationResult> results_;
-  bool stop_ = false;
   bool stop_training_ = false;
   // stop_training_ before the last Publish. Is not saved: a job that repeats the last evaluation
   // decides again.

@@ -112,8 +112,7 @@ TEST(EvaluationsTest, UnpublishedEvaluationIsRepeatedAfterARestart) {
     ASSERT_TRUE(before.Add(Part(evaluation, 1)).ok());
     ASSERT_TRUE(before.Take().has_value());
     const EvaluationResult result = Auc(evaluation, evaluation == 1 ? 0.9 : 0.5);
-    EXPECT_EQ(before.Observe(result).improved, evaluation == 1);
-    if (evaluation == 1) before.OnBestKept();
+    EXPECT_EQ(before.Judge(result).improved, evaluation == 1);
     if (evaluation < 3) before.Publish(result);
   }
   Evaluations after(TestJob());
@@ -125,7 +124,7 @@ TEST(EvaluationsTest, UnpublishedEvaluationIsRepeatedAfterARestart) {
   ASSERT_TRUE(after.Add(Part(3, 0)).ok());
   ASSERT_TRUE(after.Add(Part(3, 1)).ok());
   ASSERT_TRUE(after.Take().has_value());
-  EXPECT_TRUE(after.Observe(Auc(3, 0.5)).stop) << "the second one in a row without improvement";
+  EXPECT_TRUE(after.Judge(Auc(3, 0.5)).stop) << "the second one in a row without improvement";
   after.Publish(Auc(3, 0.5));
   EXPECT_TRUE(after.stop_training());
 }
@@ -133,11 +132,8 @@ TEST(EvaluationsTest, UnpublishedEvaluationIsRepeatedAfterARestart) {
 // The kept parameters are of a training that the job does not return to.
 TEST(EvaluationsTest, JobWithoutEarlyStoppingIgnoresItsState) {
   Evaluations before(TestJob());
-  for (uint64_t evaluation = 1; evaluation <= 3; ++evaluation) {
-    const EvaluationResult result = Auc(evaluation, evaluation == 1 ? 0.9 : 0.5);
-    if (before.Observe(result).improved) before.OnBestKept();
-    before.Publish(result);
-  }
+  for (uint64_t evaluation = 1; evaluation <= 3; ++evaluation)
+    before.Publish(Auc(evaluation, evaluation == 1 ? 0.9 : 0.5));
   ASSERT_TRUE(before.stop_training());
   Job job = TestJob();
   job.mutable_evaluation()->clear_early_stopping();
@@ -152,16 +148,12 @@ TEST(EvaluationsTest, JobWithoutEarlyStoppingIgnoresItsState) {
 
 TEST(EvaluationsTest, EndLeavesOutItsEvaluationUnlessItIsTheBest) {
   Evaluations before(TestJob());
-  const auto evaluate = [](Evaluations& evaluations, const EvaluationResult& result) {
-    if (evaluations.Observe(result).improved) evaluations.OnBestKept();
-    evaluations.Publish(result);
-  };
-  evaluate(before, Auc(1, 0.9, 10));
+  before.Publish(Auc(1, 0.9, 10));
   EXPECT_EQ(before.SaveEnd(10).results_size(), 1);
   EXPECT_EQ(before.SaveEnd(10).next(), 1u);
   EXPECT_EQ(before.SaveEnd(10).best().step(), 10u);
-  evaluate(before, Auc(2, 0.5, 20));
-  evaluate(before, Auc(3, 0.5, 30));
+  before.Publish(Auc(2, 0.5, 20));
+  before.Publish(Auc(3, 0.5, 30));
   ASSERT_TRUE(before.stop_training());
   EXPECT_TRUE(before.SaveEnd(35).stop_training());
   // A restarted scheduler stores the same.
@@ -198,7 +190,7 @@ TEST(EvaluationsTest, EndStoresNoDecisionThatItsJobHasNotMade) {
   stored.mutable_results()->DeleteSubrange(0, 1);
   Evaluations shorter(job);
   shorter.Restore(stored);
-  EXPECT_TRUE(shorter.Observe(Auc(5, 0.5, 50)).stop);
+  EXPECT_TRUE(shorter.Judge(Auc(5, 0.5, 50)).stop);
   shorter.Publish(Auc(5, 0.5, 50));
   EXPECT_EQ(shorter.SaveEnd(50).SerializeAsString(), stored.SerializeAsString());
 }
@@ -225,7 +217,7 @@ TEST(EvaluationsTest, NumberOfAnEndBetweenPausesIsReused) {
       << "one at a time";
   ASSERT_TRUE(evaluations.Add(PartAt(20, 2, 1)).ok());
   ASSERT_TRUE(evaluations.Take().has_value());
-  EXPECT_FALSE(evaluations.Observe(Auc(2, 0.8, 20)).improved);
+  EXPECT_FALSE(evaluations.Judge(Auc(2, 0.8, 20)).improved);
   evaluations.Publish(Auc(2, 0.8, 20));
   EXPECT_EQ(evaluations.FinalResult()->step(), 15u);
   EXPECT_EQ(evaluations.Find(2, 20)->auc(), 0.8);

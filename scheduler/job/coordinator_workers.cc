@@ -255,7 +255,7 @@ void Coordinator::ComputeAndJudge(const EvaluationInput& input, Loss loss) {
   result.set_train_s(state_.TrainSeconds(clock_.Now()));
   result.set_trained_samples(Status().samples());
   spdlog::info("{}", EvaluationText(result));
-  const EarlyStoppingPolicy::Decision decision = evaluations_.Observe(result);
+  const EarlyStoppingPolicy::Decision decision = evaluations_.Judge(result);
   if (decision.stop) spdlog::info("early stopping after evaluation {}", result.evaluation());
   if (!decision.improved) {
     PublishEvaluation(result, section.actions());
@@ -269,7 +269,6 @@ void Coordinator::ComputeAndJudge(const EvaluationInput& input, Loss loss) {
       request,
       [this, result](const absl::Status& status, DeferredActions& actions) PAWL_REQUIRES(mu_) {
         if (FailIfError(status, actions)) return;
-        evaluations_.OnBestKept();
         PublishEvaluation(result, actions);
       },
       section.actions());
