@@ -114,16 +114,12 @@ absl::Status Membership::CheckReplaceable(uint64_t claimant, Node& node, Monoton
 }
 
 absl::Status Membership::CheckRoom(Role role) const {
-  const size_t present = Present(role).size();
-  if (role == SERVER_ROLE && present >= options_.max_servers) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("there are ", options_.max_servers, " servers, the limit"));
-  }
-  if (role == WORKER_ROLE && present >= options_.max_workers) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("there are ", options_.max_workers, " workers, the limit"));
-  }
-  return absl::OkStatus();
+  // NextNumber limits the clients.
+  if (role == CLIENT_ROLE) return absl::OkStatus();
+  const uint32_t limit = role == SERVER_ROLE ? kMaxServers : kMaxWorkers;
+  if (Present(role).size() < limit) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("there are ", limit, " ", RoleWord(role), "s, the limit"));
 }
 
 absl::Status Membership::CheckRoomForReader() const {
@@ -215,13 +211,7 @@ absl::StatusOr<Membership::Registration> Membership::Register(const RegisterRequ
     PAWL_ASSIGN_OR_RETURN(node.number, NextNumber(request));
     node.name = absl::StrCat(RoleWord(request.role()), "-", node.number);
   } else {
-    // A server that returns may exceed options_.max_servers, because a replacement may have joined
-    // and the returning server may have the only copy of some data.
-    if (before->role == WORKER_ROLE && before->gone) PAWL_RETURN_IF_ERROR(CheckRoom(WORKER_ROLE));
-    if (before->role == SERVER_ROLE && before->gone && Present(SERVER_ROLE).size() >= kMaxServers) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("there are ", kMaxServers, " servers, the limit"));
-    }
+    if (before->gone) PAWL_RETURN_IF_ERROR(CheckRoom(before->role));
     registration.returned = true;
     if (!before->gone) registration.former = *before;
     node.name = before->name;

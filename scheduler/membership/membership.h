@@ -120,8 +120,6 @@ class Membership {
     // A server or worker that sends no heartbeat for this long may be replaced by its next
     // incarnation. A few heartbeat intervals.
     MonotonicDuration silence = std::chrono::milliseconds(500);
-    uint32_t max_servers = kMaxServers;
-    uint32_t max_workers = kMaxWorkers;
     // The job's ranks.
     uint32_t logical_workers = kMaxWorkers;
   };

@@ -41,12 +41,8 @@ RegisterRequest Returning(RegisterRequest request, uint32_t start_count) {
 }
 
 Membership::Options Options() {
-  return {.job_id = 77,
-          .lease = milliseconds(1000),
-          .silence = milliseconds(0),
-          .max_servers = 2,
-          .max_workers = 3,
-          .logical_workers = 4};
+  return {
+      .job_id = 77, .lease = milliseconds(1000), .silence = milliseconds(0), .logical_workers = 4};
 }
 
 class MembershipTest : public testing::Test {
@@ -100,11 +96,18 @@ TEST_F(MembershipTest, AddressOfALivingServerIsRefused) {
 }
 
 TEST_F(MembershipTest, RegistrationBeyondTheLimitIsRefused) {
-  ASSERT_TRUE(Join(Server(1)).ok());
-  ASSERT_TRUE(Join(Server(2)).ok());
-  EXPECT_EQ(Join(Server(3)).status().code(), absl::StatusCode::kResourceExhausted);
-  for (uint64_t nonce = 11; nonce < 14; ++nonce) ASSERT_TRUE(Join(Other(WORKER_ROLE, nonce)).ok());
-  EXPECT_EQ(Join(Other(WORKER_ROLE, 14)).status().code(), absl::StatusCode::kResourceExhausted);
+  StoredMembership stored;
+  for (uint32_t i = 0; i < kMaxServers + 1 + kMaxWorkers; ++i) {
+    StoredNode& node = *stored.add_nodes();
+    node.set_role(i <= kMaxServers ? SERVER_ROLE : WORKER_ROLE);
+    node.set_number(i);
+    node.set_name(absl::StrCat(i <= kMaxServers ? "server-" : "worker-", i));
+    node.set_gone(i == 0);
+  }
+  membership_.Restore(stored, clock_.Now(), milliseconds(0));
+  EXPECT_EQ(Join(Server(3)).status().message(), "there are 1024 servers, the limit");
+  EXPECT_EQ(Join(Returning(Server(4), 1)).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(Join(Other(WORKER_ROLE, 14)).status().message(), "there are 16384 workers, the limit");
   for (uint64_t nonce = 100; nonce < 100 + kMaxClients; ++nonce)
     ASSERT_TRUE(Join(Other(CLIENT_ROLE, nonce)).ok());
   EXPECT_EQ(Join(Other(CLIENT_ROLE, 99999)).status().code(), absl::StatusCode::kResourceExhausted);
@@ -430,19 +433,6 @@ TEST_F(MembershipTest, NodeOfAnotherJobOrRoleIsUnknown) {
   request.set_node("server-0");
   EXPECT_EQ(Join(request)->name, "worker-0");
   EXPECT_EQ(membership_.PresentCount(), 3u);
-}
-
-TEST_F(MembershipTest, ReturningServerMayExceedTheLimit) {
-  ASSERT_TRUE(Join(Server(1)).ok());
-  ASSERT_TRUE(Join(Server(2)).ok());
-  clock_.Advance(milliseconds(1001));
-  ASSERT_EQ(membership_.ExpireLeases(clock_.Now()).size(), 2u);
-  ASSERT_TRUE(Join(Server(3)).ok());
-  ASSERT_TRUE(Join(Server(4)).ok());
-  EXPECT_EQ(Join(Server(5)).status().code(), absl::StatusCode::kResourceExhausted);
-  RegisterRequest request = Server(6);
-  request.set_node("server-1");
-  EXPECT_EQ(Join(request)->name, "server-1");
 }
 
 TEST_F(MembershipTest, WorkOfEarlierIncarnationsIsAddedUp) {
