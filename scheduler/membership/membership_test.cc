@@ -40,6 +40,13 @@ RegisterRequest Returning(RegisterRequest request, uint32_t start_count) {
   return request;
 }
 
+HeartbeatRequest From(const Node& node) {
+  HeartbeatRequest request;
+  request.set_node(node.name);
+  request.set_incarnation(node.incarnation);
+  return request;
+}
+
 Membership::Options Options() {
   return {
       .job_id = 77, .lease = milliseconds(1000), .silence = milliseconds(0), .logical_workers = 4};
@@ -53,10 +60,12 @@ class MembershipTest : public testing::Test {
     return *registration->node;
   }
   absl::Status Beat(const Node& node) {
-    HeartbeatRequest request;
-    request.set_node(node.name);
-    request.set_incarnation(node.incarnation);
-    return membership_.Heartbeat(request, 0, clock_.Now()).status();
+    return membership_.Heartbeat(From(node), 0, clock_.Now()).status();
+  }
+  // Returns how many nodes have died.
+  size_t ExpireAll() {
+    clock_.Advance(milliseconds(1001));
+    return membership_.ExpireLeases(clock_.Now()).size();
   }
 
   SimulatedClock clock_;
@@ -130,8 +139,7 @@ TEST_F(MembershipTest, LeaseExpiresOnlyWithoutHeartbeats) {
 
 TEST_F(MembershipTest, EndedIncarnationIsAbortedForGood) {
   const Node node = *Join(Server(1));
-  clock_.Advance(milliseconds(1001));
-  ASSERT_EQ(membership_.ExpireLeases(clock_.Now()).size(), 1u);
+  ASSERT_EQ(ExpireAll(), 1u);
   EXPECT_TRUE(membership_.All().at(0)->gone);
   EXPECT_EQ(Beat(node).code(), absl::StatusCode::kAborted);
   const auto again = membership_.Register(Server(1), clock_.Now());
@@ -165,8 +173,7 @@ TEST_F(MembershipTest, RepeatedRegistrationAfterDeathBeginsNoIncarnation) {
   RegisterRequest request = Server(1);
   request.set_registration(1);
   ASSERT_TRUE(Join(request).ok());
-  clock_.Advance(milliseconds(1001));
-  ASSERT_EQ(membership_.ExpireLeases(clock_.Now()).size(), 1u);
+  ASSERT_EQ(ExpireAll(), 1u);
   EXPECT_EQ(Join(request).status().code(), absl::StatusCode::kAborted);
   EXPECT_EQ(membership_.PresentCount(), 0u);
   EXPECT_TRUE(Join(Returning(Server(2), /*incarnation=*/1)).ok());
@@ -176,11 +183,8 @@ TEST_F(MembershipTest, LeasesOfAFormerSchedulerAreHonoured) {
   const Node node = *Join(Server(1));
   Membership restored(Options());
   restored.Restore(membership_.Save(), clock_.Now(), milliseconds(7000));
-  HeartbeatRequest request;
-  request.set_node(node.name);
-  request.set_incarnation(node.incarnation);
   // The response may be lost, and the node may rely on its previous lease.
-  ASSERT_TRUE(restored.Heartbeat(request, 0, clock_.Now()).ok());
+  ASSERT_TRUE(restored.Heartbeat(From(node), 0, clock_.Now()).ok());
   clock_.Advance(milliseconds(7000));
   EXPECT_TRUE(restored.ExpireLeases(clock_.Now()).empty());
   clock_.Advance(milliseconds(1));
@@ -207,8 +211,7 @@ TEST_F(MembershipTest, LateRegistrationOfAFormerIncarnationEndsNothing) {
 TEST_F(MembershipTest, LateRegistrationOfALivingProcessEndsNothing) {
   const RegisterRequest first = Server(1);
   ASSERT_TRUE(Join(first).ok());
-  clock_.Advance(milliseconds(1001));
-  ASSERT_EQ(membership_.ExpireLeases(clock_.Now()).size(), 1u);
+  ASSERT_EQ(ExpireAll(), 1u);
   RegisterRequest second = Returning(first, /*incarnation=*/1);
   second.set_registration(2);
   const Node present = *Join(second);
@@ -230,8 +233,7 @@ TEST_F(MembershipTest, LateRegistrationKeepsTheClientsNumber) {
   RegisterRequest client = Other(CLIENT_ROLE, 1);
   client.set_registration(1);
   const Node first = *Join(client);
-  clock_.Advance(milliseconds(1001));
-  membership_.ExpireLeases(clock_.Now());
+  ExpireAll();
   EXPECT_NE(Join(client)->number, first.number) << "a duplicate registration";
   client.set_registration(2);
   client.set_node(first.name);
@@ -285,9 +287,7 @@ class NewcomerTest : public MembershipTest {
 
   // As NodeLink sends it, with the challenge from the last response.
   void BeatOfOriginal() {
-    HeartbeatRequest request;
-    request.set_node("server-0");
-    request.set_incarnation(original_.incarnation);
+    HeartbeatRequest request = From(original_);
     request.set_challenge(challenge_);
     const auto node = membership_of_newcomers_.Heartbeat(request, 0, clock_.Now());
     ASSERT_TRUE(node.ok()) << node.status();
@@ -366,9 +366,7 @@ TEST_F(MembershipTest, WorkerThatSendsHeartbeatsIsNotReplaced) {
   uint64_t challenge = 0;
   const auto beat = [&] {
     clock_.Advance(milliseconds(200));
-    HeartbeatRequest request;
-    request.set_node(victim.name);
-    request.set_incarnation(victim.incarnation);
+    HeartbeatRequest request = From(victim);
     request.set_challenge(challenge);
     const auto node = membership.Heartbeat(request, 0, clock_.Now());
     if (node.ok()) challenge = (*node)->claimant;
@@ -400,8 +398,7 @@ TEST_F(MembershipTest, WorkerThatSendsHeartbeatsIsNotReplaced) {
 TEST_F(MembershipTest, ImpossibleStartCountLocksNoNodeOut) {
   for (const RegisterRequest& first : {Server(1), Other(WORKER_ROLE, 2)}) {
     const Node node = *Join(first);
-    clock_.Advance(milliseconds(1001));
-    ASSERT_EQ(membership_.ExpireLeases(clock_.Now()).size(), 1u);
+    ASSERT_EQ(ExpireAll(), 1u);
     RegisterRequest next = first;
     next.set_node(node.name);
     next.set_process_nonce(10 + first.process_nonce());
@@ -438,9 +435,7 @@ TEST_F(MembershipTest, NodeOfAnotherJobOrRoleIsUnknown) {
 TEST_F(MembershipTest, WorkOfEarlierIncarnationsIsAddedUp) {
   Node worker = *Join(Other(WORKER_ROLE, 1));
   for (uint64_t nonce = 2; nonce <= 3; ++nonce) {
-    HeartbeatRequest beat;
-    beat.set_node(worker.name);
-    beat.set_incarnation(worker.incarnation);
+    HeartbeatRequest beat = From(worker);
     beat.mutable_worker()->set_samples(100);
     beat.mutable_worker()->set_steps_min(5 * nonce);
     ASSERT_TRUE(membership_.Heartbeat(beat, 0, clock_.Now()).ok());
@@ -502,8 +497,7 @@ TEST_F(MembershipTest, LeavingIsIdempotentAndEndsOnlyItsIncarnation) {
 
 TEST_F(MembershipTest, ClientNumbersAreReusedLast) {
   const Node first = *Join(Other(CLIENT_ROLE, 1));
-  clock_.Advance(milliseconds(1001));
-  membership_.ExpireLeases(clock_.Now());
+  ExpireAll();
   EXPECT_TRUE(membership_.All().empty());
   for (uint32_t i = 1; i < kMaxClients; ++i) {
     const Node other = *Join(Other(CLIENT_ROLE, 1 + i));
@@ -526,16 +520,14 @@ TEST_F(MembershipTest, ReadersLeaveNumbersToClients) {
   for (uint64_t i = kMaxReaders; i < kMaxClients; ++i)
     EXPECT_TRUE(Join(Other(CLIENT_ROLE, 10000 + i)).ok());
   EXPECT_TRUE(absl::IsResourceExhausted(Join(Other(CLIENT_ROLE, 20000)).status()));
-  clock_.Advance(milliseconds(1001));
-  membership_.ExpireLeases(clock_.Now());
+  ExpireAll();
   EXPECT_TRUE(read(kMaxClients).ok());
 }
 
 TEST_F(MembershipTest, ReturningClientGetsItsNumberIfFree) {
   const Node first = *Join(Other(CLIENT_ROLE, 1));
   const Node second = *Join(Other(CLIENT_ROLE, 2));
-  clock_.Advance(milliseconds(1001));
-  membership_.ExpireLeases(clock_.Now());
+  ExpireAll();
   RegisterRequest again = Other(CLIENT_ROLE, 3);
   again.set_node(first.name);
   again.set_job_id(77);
@@ -561,9 +553,7 @@ TEST_F(MembershipTest, ReturningClientGetsItsNumberIfFree) {
 
 TEST_F(MembershipTest, HeartbeatsUpdateTheFiguresOfTheirRole) {
   const Node worker = *Join(Other(WORKER_ROLE, 1));
-  HeartbeatRequest request;
-  request.set_node(worker.name);
-  request.set_incarnation(worker.incarnation);
+  HeartbeatRequest request = From(worker);
   request.mutable_worker()->set_samples(7);
   request.mutable_server()->set_rows(9);
   ASSERT_TRUE(membership_.Heartbeat(request, 0, clock_.Now()).ok());
@@ -573,9 +563,7 @@ TEST_F(MembershipTest, HeartbeatsUpdateTheFiguresOfTheirRole) {
 
 TEST_F(MembershipTest, ServerHasNotAdoptedAnUnpublishedRouting) {
   const Node server = *Join(Server(1));
-  HeartbeatRequest request;
-  request.set_node(server.name);
-  request.set_incarnation(server.incarnation);
+  HeartbeatRequest request = From(server);
   request.set_routing_epoch(std::numeric_limits<uint64_t>::max());
   ASSERT_TRUE(membership_.Heartbeat(request, /*newest_epoch=*/5, clock_.Now()).ok());
   EXPECT_EQ(membership_.All().at(0)->adopted_epoch, 5u);
@@ -595,9 +583,7 @@ TEST_F(MembershipTest, GoneNodesWithProgressFitIntoTheState) {
   options.logical_workers = kMaxWorkers;
   Membership membership(options);
   const Node worker = *membership.Register(Other(WORKER_ROLE, 1), clock_.Now())->node;
-  HeartbeatRequest request;
-  request.set_node(worker.name);
-  request.set_incarnation(worker.incarnation);
+  HeartbeatRequest request = From(worker);
   WorkerProgress& progress = *request.mutable_worker();
   progress.set_samples(7);
   progress.set_failure(std::string(kMaxFailureBytes, 'x'));
@@ -618,9 +604,7 @@ TEST_F(MembershipTest, GoneNodesWithProgressFitIntoTheState) {
 
 TEST_F(MembershipTest, HeartbeatOfAnotherJobIsAborted) {
   const Node server = *Join(Server(1));
-  HeartbeatRequest request;
-  request.set_node(server.name);
-  request.set_incarnation(server.incarnation);
+  HeartbeatRequest request = From(server);
   request.set_job_id(77);
   EXPECT_TRUE(membership_.Heartbeat(request, 0, clock_.Now()).ok());
   request.set_job_id(78);
@@ -630,9 +614,7 @@ TEST_F(MembershipTest, HeartbeatOfAnotherJobIsAborted) {
 
 TEST_F(MembershipTest, OnlyKnownAndPossibleProgressIsKept) {
   const Node worker = *Join(Other(WORKER_ROLE, 1));
-  HeartbeatRequest request;
-  request.set_node(worker.name);
-  request.set_incarnation(worker.incarnation);
+  HeartbeatRequest request = From(worker);
   WorkerProgress& progress = *request.mutable_worker();
   progress.set_samples(7);
   progress.set_failure("caf\xc3\xa9");
