@@ -86,8 +86,8 @@ void Coordinator::AddNodes(MonotonicTime now, GetStatusResponse& status) const {
     if (host != workers.end()) host->second->add_logical_workers(rank);
     // The others may wait for it.
     const auto last = workers.find(ranks_.ranks().LastHostOf(rank));
-    const std::optional<RankProgress>& progress = ranks_.ranks().ProgressOf(rank);
-    if (progress.has_value() && last != workers.end() && last->second->gone())
+    const RankProgress* const progress = ranks_.ranks().ProgressOf(rank);
+    if (progress != nullptr && last != workers.end() && last->second->gone())
       *last->second->mutable_worker()->add_ranks() = *progress;
   }
 

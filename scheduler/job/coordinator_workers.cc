@@ -174,8 +174,8 @@ void Coordinator::ForgetReader(const std::string& worker) {
 
 bool Coordinator::HasTrained() const {
   for (uint32_t rank = 0; rank < ranks_.ranks().total(); ++rank) {
-    const std::optional<RankProgress>& progress = ranks_.ranks().ProgressOf(rank);
-    if (progress.has_value() && progress->steps() > 0) return true;
+    const RankProgress* const progress = ranks_.ranks().ProgressOf(rank);
+    if (progress != nullptr && progress->steps() > 0) return true;
   }
   return false;
 }
@@ -230,8 +230,8 @@ void Coordinator::SkipLostEvaluation(DeferredActions& actions) {
   if (!evaluations_.MayBeLost() || !pending_.evaluations.Any(any)) return;
   uint64_t steps = 0;
   for (uint32_t rank = 0; rank < ranks_.ranks().total(); ++rank) {
-    const std::optional<RankProgress>& progress = ranks_.ranks().ProgressOf(rank);
-    if (progress.has_value()) steps = std::max(steps, progress->steps());
+    const RankProgress* const progress = ranks_.ranks().ProgressOf(rank);
+    if (progress != nullptr) steps = std::max(steps, progress->steps());
   }
   if (evaluations_.SkipBefore(steps))
     pending_.evaluations.AnswerIf(any, ReportEvaluationResponse(), actions);

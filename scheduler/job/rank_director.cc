@@ -143,8 +143,7 @@ void RankDirector::AddProgress(const Membership& membership, GetStatusResponse& 
   for (uint32_t rank = 0; rank < ranks_.total(); ++rank) {
     // A rank that never had a host has done nothing.
     uint64_t done = 0;
-    if (const std::optional<RankProgress>& progress = ranks_.ProgressOf(rank);
-        progress.has_value()) {
+    if (const RankProgress* const progress = ranks_.ProgressOf(rank); progress != nullptr) {
       done = progress->steps();
       status.set_samples(status.samples() + progress->samples());
     } else if (const Node* const host = membership.FindByName(ranks_.LastHostOf(rank));

@@ -28,9 +28,9 @@ absl::Status LogicalWorkers::CheckRequestedRanks(const Worker& worker) const {
       return absl::InvalidArgumentError(
           absl::StrCat("logical_workers names rank ", rank, " twice"));
     is_requested[rank] = true;
-    if (!ranks_[rank].host.empty() && ranks_[rank].host != worker.name) {
+    if (!ranks_[rank].saved.host().empty() && ranks_[rank].saved.host() != worker.name) {
       return absl::AlreadyExistsError(
-          absl::StrCat("rank ", rank, " is hosted by ", ranks_[rank].host));
+          absl::StrCat("rank ", rank, " is hosted by ", ranks_[rank].saved.host()));
     }
   }
   return absl::OkStatus();
@@ -38,29 +38,36 @@ absl::Status LogicalWorkers::CheckRequestedRanks(const Worker& worker) const {
 
 void LogicalWorkers::Join(const Worker& worker) {
   Host& host = hosts_.emplace_back();
-  host.worker = worker;
-  host.worker.follows = worker.follows && worker.requested_ranks.empty();
+  host.saved.set_name(worker.name);
+  host.saved.set_incarnation(worker.incarnation);
+  host.saved.set_requests_ranks(!worker.requested_ranks.empty());
+  host.saved.set_follows(worker.follows && worker.requested_ranks.empty());
   host.version = ++version_;
-  if (host.worker.follows) return;
+  if (host.saved.follows()) return;
   // It keeps the ranks that it gets now, or in MaybeDecide.
   const std::string predecessor =
       worker.requested_ranks.empty() && decided_ ? Predecessor(worker.name) : "";
   for (const uint32_t rank : worker.requested_ranks) Assign(host, ranks_[rank], nullptr);
   for (Rank& rank : ranks_) {
     // The servers may have released the finished ones in their former incarnation.
-    const bool is_own = rank.finished && rank.host == worker.name;
-    if (is_own || (rank.IsOrphaned() && rank.last_host == predecessor)) Assign(host, rank, nullptr);
+    const bool is_own = rank.saved.finished() && rank.saved.host() == worker.name;
+    if (is_own || (rank.IsOrphaned() && rank.saved.last_host() == predecessor))
+      Assign(host, rank, nullptr);
   }
 }
 
 bool LogicalWorkers::MarkReady(const std::string& worker) {
   Host* const host = Find(worker);
-  return host != nullptr && !std::exchange(host->ready, true);
+  if (host == nullptr || host->saved.ready()) return false;
+  host->saved.set_ready(true);
+  return true;
 }
 
 bool LogicalWorkers::Drain(const std::string& worker) {
   Host* const host = Find(worker);
-  return host != nullptr && host->worker.follows && !std::exchange(host->draining, true);
+  if (host == nullptr || !host->saved.follows() || host->saved.draining()) return false;
+  host->saved.set_draining(true);
+  return true;
 }
 
 std::vector<LogicalWorkers::FreeRank> LogicalWorkers::Leave(const Departure& departure,
@@ -68,23 +75,24 @@ std::vector<LogicalWorkers::FreeRank> LogicalWorkers::Leave(const Departure& dep
   std::vector<FreeRank> free;
   for (uint32_t i = 0; i < total(); ++i) {
     Rank& rank = ranks_[i];
-    if (rank.host != departure.worker || rank.finished) continue;
-    free.push_back({i, rank.incarnation});
+    if (rank.saved.host() != departure.worker || rank.saved.finished()) continue;
+    free.push_back({i, rank.saved.incarnation()});
     const bool no_step = !rank.HasProgressed();
     rank.CountSteps();
-    const bool died_before = rank.losses_without_a_step > 0 && rank.last_host == departure.worker;
+    const bool died_before =
+        rank.losses_without_a_step > 0 && rank.saved.last_host() == departure.worker;
     rank.died_without_step = departure.may_return && no_step;
     if (rank.died_without_step && rank.losses_without_a_step++ == 0) rank.first_loss = now;
-    rank.last_host = std::move(rank.host);
-    rank.host.clear();
-    rank.departure = departure.how;
-    rank.must_return = departure.must_return;
+    rank.saved.set_last_host(rank.saved.host());
+    rank.saved.clear_host();
+    rank.saved.set_departure(departure.how);
+    rank.saved.set_must_return(departure.must_return);
     // A worker that keeps dying with the rank must not stall the others by being restarted.
-    rank.is_reserved = departure.may_return && !rank.leaving && !died_before;
-    rank.leaving = false;
+    rank.saved.set_is_reserved(departure.may_return && !rank.saved.leaving() && !died_before);
+    rank.saved.set_leaving(false);
     rank.free_since = now;
   }
-  std::erase_if(hosts_, [&](const Host& host) { return host.worker.name == departure.worker; });
+  std::erase_if(hosts_, [&](const Host& host) { return host.saved.name() == departure.worker; });
   return free;
 }
 
@@ -92,16 +100,17 @@ bool LogicalWorkers::GiveUp(const std::string& worker, const std::string& how,
                             const FreeRank& given_up, MonotonicTime now) {
   if (given_up.rank >= total()) return false;
   Rank& rank = ranks_[given_up.rank];
-  if (rank.host != worker || rank.incarnation != given_up.incarnation || rank.finished)
+  if (rank.saved.host() != worker || rank.saved.incarnation() != given_up.incarnation ||
+      rank.saved.finished())
     return false;
   rank.CountSteps();
   rank.died_without_step = false;
-  rank.last_host = std::move(rank.host);
-  rank.host.clear();
-  rank.departure = how;
-  rank.must_return = true;
-  rank.is_reserved = false;
-  rank.leaving = false;
+  rank.saved.set_last_host(rank.saved.host());
+  rank.saved.clear_host();
+  rank.saved.set_departure(how);
+  rank.saved.set_must_return(true);
+  rank.saved.set_is_reserved(false);
+  rank.saved.set_leaving(false);
   rank.free_since = now;
   return true;
 }
@@ -111,11 +120,11 @@ std::vector<LogicalWorkers::FreeRank> LogicalWorkers::Finish(const std::string& 
   std::vector<FreeRank> finished;
   for (uint32_t i = 0; i < total(); ++i) {
     Rank& rank = ranks_[i];
-    if (rank.host != worker) continue;
+    if (rank.saved.host() != worker) continue;
     if (!ranks.empty() && std::find(ranks.begin(), ranks.end(), i) == ranks.end()) continue;
-    rank.finished = true;
-    rank.leaving = false;
-    finished.push_back({i, rank.incarnation});
+    rank.saved.set_finished(true);
+    rank.saved.set_leaving(false);
+    finished.push_back({i, rank.saved.incarnation()});
   }
   return finished;
 }
@@ -123,7 +132,9 @@ std::vector<LogicalWorkers::FreeRank> LogicalWorkers::Finish(const std::string& 
 bool LogicalWorkers::MarkTold(const std::string& worker) {
   bool is_new = false;
   for (Rank& rank : ranks_) {
-    if (rank.host == worker && !rank.leaving) is_new |= !std::exchange(rank.told, true);
+    if (rank.saved.host() != worker || rank.saved.leaving()) continue;
+    is_new = is_new || rank.saved.untold();
+    rank.saved.set_untold(false);
   }
   return is_new;
 }
@@ -135,17 +146,17 @@ std::vector<LogicalWorkers::FreeRank> LogicalWorkers::LeavingUnheard(const std::
     const Rank& rank = ranks_[i];
     // Answers have the ranks of their version. An answer may be lost, and a call that waits while a
     // checkpoint loads gets one in which a rank is already missing.
-    const bool is_newer = rank.given_version > known_version;
-    if (rank.host == worker && rank.leaving && (!rank.told || is_newer))
-      unheard.push_back({i, rank.incarnation});
+    const bool is_newer = rank.saved.given_version() > known_version;
+    if (rank.saved.host() == worker && rank.saved.leaving() && (rank.saved.untold() || is_newer))
+      unheard.push_back({i, rank.saved.incarnation()});
   }
   return unheard;
 }
 
 void LogicalWorkers::NoteProgress(const RankProgress& progress) {
   if (progress.rank() >= total()) return;
-  std::optional<RankProgress>& known = ranks_[progress.rank()].progress;
-  if (!known.has_value() || known->steps() <= progress.steps()) known = progress;
+  StoredRank& known = ranks_[progress.rank()].saved;
+  if (known.progress().steps() <= progress.steps()) *known.mutable_progress() = progress;
 }
 
 std::vector<std::string> LogicalWorkers::Place(MonotonicTime now,
@@ -158,20 +169,20 @@ std::vector<std::string> LogicalWorkers::Place(MonotonicTime now,
   }
   std::vector<std::string> changed;
   for (const Host& host : hosts_) {
-    if (host.version > before) changed.push_back(host.worker.name);
+    if (host.version > before) changed.push_back(host.saved.name());
   }
   return changed;
 }
 
 void LogicalWorkers::Assign(Host& host, Rank& rank,
                             const std::function<uint64_t()>& next_incarnation) {
-  rank.host = host.worker.name;
-  rank.incarnation = host.worker.follows ? next_incarnation() : host.worker.incarnation;
-  rank.leaving = false;
+  rank.saved.set_host(host.saved.name());
+  rank.saved.set_incarnation(host.saved.follows() ? next_incarnation() : host.saved.incarnation());
+  rank.saved.set_leaving(false);
   rank.CountSteps();
   host.version = ++version_;
-  rank.given_version = host.version;
-  rank.told = false;
+  rank.saved.set_given_version(host.version);
+  rank.saved.set_untold(true);
 }
 
 void LogicalWorkers::MaybeDecide(const std::function<uint64_t()>& next_incarnation) {
@@ -179,9 +190,9 @@ void LogicalWorkers::MaybeDecide(const std::function<uint64_t()>& next_incarnati
   uint32_t there = 0;
   std::vector<Host*> takers;
   for (Host& host : hosts_) {
-    if (host.draining) continue;
+    if (host.saved.draining()) continue;
     ++there;
-    if (host.worker.requested_ranks.empty()) takers.push_back(&host);
+    if (!host.saved.requests_ranks()) takers.push_back(&host);
   }
   if (there < wanted_workers_) return;
   // Without --workers, the ranks wait for a worker without requests.
@@ -190,8 +201,8 @@ void LogicalWorkers::MaybeDecide(const std::function<uint64_t()>& next_incarnati
   RankPlacementInput input;
   input.workers = static_cast<uint32_t>(takers.size());
   for (const Rank& rank : ranks_) {
-    input.hosts.push_back(rank.host.empty() ? RankPlacementInput::kFree
-                                            : RankPlacementInput::kFixed);
+    input.hosts.push_back(rank.saved.host().empty() ? RankPlacementInput::kFree
+                                                    : RankPlacementInput::kFixed);
   }
   const std::vector<uint32_t> placed = PlaceRanks(input);
   for (uint32_t i = 0; i < total(); ++i) {
@@ -199,29 +210,30 @@ void LogicalWorkers::MaybeDecide(const std::function<uint64_t()>& next_incarnati
   }
   // Workers without a rank also get a new version.
   for (Host& host : hosts_) {
-    if (host.worker.requested_ranks.empty()) host.version = ++version_;
+    if (!host.saved.requests_ranks()) host.version = ++version_;
   }
 }
 
 void LogicalWorkers::AssignToReturnedAndIdle(const std::function<uint64_t()>& next_incarnation) {
   for (Rank& rank : ranks_) {
-    if (!rank.IsOrphaned() || !rank.is_reserved) continue;
-    Host* const last = Find(rank.last_host);
-    if (last != nullptr && last->worker.follows && !last->draining)
+    if (!rank.IsOrphaned() || !rank.saved.is_reserved()) continue;
+    Host* const last = Find(rank.saved.last_host());
+    if (last != nullptr && last->saved.follows() && !last->saved.draining())
       Assign(*last, rank, next_incarnation);
   }
   const bool any_ready = std::any_of(hosts_.begin(), hosts_.end(), [](const Host& host) {
-    return host.worker.follows && host.ready;
+    return host.saved.follows() && host.saved.ready();
   });
   for (Host& host : hosts_) {
-    if (!host.worker.follows || host.draining || (any_ready && !host.ready)) continue;
-    if (HasUnfinishedRanks(host.worker.name)) continue;
+    if (!host.saved.follows() || host.saved.draining() || (any_ready && !host.saved.ready()))
+      continue;
+    if (HasUnfinishedRanks(host.saved.name())) continue;
     std::string predecessor;
     for (Rank& rank : ranks_) {
       // Ranks that were given up, or left on purpose, are shared in ShareAmongFollowers.
-      if (!rank.IsOrphaned() || !rank.is_reserved) continue;
-      if (predecessor.empty()) predecessor = rank.last_host;
-      if (rank.last_host == predecessor) Assign(host, rank, next_incarnation);
+      if (!rank.IsOrphaned() || !rank.saved.is_reserved()) continue;
+      if (predecessor.empty()) predecessor = rank.saved.last_host();
+      if (rank.saved.last_host() == predecessor) Assign(host, rank, next_incarnation);
     }
   }
 }
@@ -229,12 +241,13 @@ void LogicalWorkers::AssignToReturnedAndIdle(const std::function<uint64_t()>& ne
 void LogicalWorkers::ShareAmongFollowers(MonotonicTime now,
                                          const std::function<uint64_t()>& next_incarnation) {
   const bool any_ready = std::any_of(hosts_.begin(), hosts_.end(), [](const Host& host) {
-    return host.worker.follows && host.ready;
+    return host.saved.follows() && host.saved.ready();
   });
   std::vector<Host*> takers;
   for (Host& host : hosts_) {
-    if (!host.worker.follows || host.draining) continue;
-    if (!any_ready || host.ready || HasUnfinishedRanks(host.worker.name)) takers.push_back(&host);
+    if (!host.saved.follows() || host.saved.draining()) continue;
+    if (!any_ready || host.saved.ready() || HasUnfinishedRanks(host.saved.name()))
+      takers.push_back(&host);
   }
   if (takers.empty()) return;
   RankPlacementInput input;
@@ -242,14 +255,15 @@ void LogicalWorkers::ShareAmongFollowers(MonotonicTime now,
   input.rebalance = rebalance_;
   for (const Rank& rank : ranks_) {
     uint32_t host = RankPlacementInput::kFixed;
-    if (!rank.finished && rank.host.empty()) {
+    if (!rank.saved.finished() && rank.saved.host().empty()) {
       if (!IsReserved(rank, now)) host = RankPlacementInput::kFree;
-    } else if (const Host* const present = Find(rank.host);
-               !rank.finished && present != nullptr && present->worker.follows) {
+    } else if (const Host* const present = Find(rank.saved.host());
+               !rank.saved.finished() && present != nullptr && present->saved.follows()) {
       const auto taker = std::find(takers.begin(), takers.end(), present);
       // A rank that is being given up counts as free.
-      host = rank.leaving || taker == takers.end() ? RankPlacementInput::kFree
-                                                   : static_cast<uint32_t>(taker - takers.begin());
+      host = rank.saved.leaving() || taker == takers.end()
+                 ? RankPlacementInput::kFree
+                 : static_cast<uint32_t>(taker - takers.begin());
     }
     input.hosts.push_back(host);
   }
@@ -257,11 +271,11 @@ void LogicalWorkers::ShareAmongFollowers(MonotonicTime now,
   for (uint32_t i = 0; i < total(); ++i) {
     if (placed[i] >= takers.size() || placed[i] == input.hosts[i]) continue;
     Rank& rank = ranks_[i];
-    if (rank.host.empty()) {
+    if (rank.saved.host().empty()) {
       Assign(*takers[placed[i]], rank, next_incarnation);
-    } else if (!rank.leaving) {
-      rank.leaving = true;
-      Find(rank.host)->version = ++version_;
+    } else if (!rank.saved.leaving()) {
+      rank.saved.set_leaving(true);
+      Find(rank.saved.host())->version = ++version_;
     }
   }
 }
@@ -269,16 +283,17 @@ void LogicalWorkers::ShareAmongFollowers(MonotonicTime now,
 std::string LogicalWorkers::Predecessor(const std::string& worker) const {
   std::string first;
   for (const Rank& rank : ranks_) {
-    if (!worker.empty() && rank.host == worker) return worker;
+    if (!worker.empty() && rank.saved.host() == worker) return worker;
     if (!rank.IsOrphaned()) continue;
-    if (rank.last_host == worker) return worker;
-    if (first.empty()) first = rank.last_host;
+    if (rank.saved.last_host() == worker) return worker;
+    if (first.empty()) first = rank.saved.last_host();
   }
   return first;
 }
 
 bool LogicalWorkers::IsReserved(const Rank& rank, MonotonicTime now) const {
-  return rank.IsOrphaned() && rank.is_reserved && now - rank.free_since <= options_.takeover_grace;
+  return rank.IsOrphaned() && rank.saved.is_reserved() &&
+         now - rank.free_since <= options_.takeover_grace;
 }
 
 LogicalWorkers::Host* LogicalWorkers::Find(const std::string& worker) {
@@ -287,61 +302,58 @@ LogicalWorkers::Host* LogicalWorkers::Find(const std::string& worker) {
 
 const LogicalWorkers::Host* LogicalWorkers::Find(const std::string& worker) const {
   for (const Host& host : hosts_) {
-    if (host.worker.name == worker) return &host;
+    if (host.saved.name() == worker) return &host;
   }
   return nullptr;
 }
 
 bool LogicalWorkers::Follows(const std::string& worker) const {
   const Host* const host = Find(worker);
-  return host != nullptr && host->worker.follows;
+  return host != nullptr && host->saved.follows();
 }
 
 bool LogicalWorkers::HasUnfinishedRanks(const std::string& worker) const {
-  return std::any_of(ranks_.begin(), ranks_.end(),
-                     [&](const Rank& rank) { return rank.host == worker && !rank.finished; });
+  return std::any_of(ranks_.begin(), ranks_.end(), [&](const Rank& rank) {
+    return rank.saved.host() == worker && !rank.saved.finished();
+  });
 }
 
 bool LogicalWorkers::AllFinished() const {
-  return std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.finished; });
+  return std::all_of(ranks_.begin(), ranks_.end(),
+                     [](const Rank& rank) { return rank.saved.finished(); });
 }
 
 std::optional<LogicalWorkers::Assignment> LogicalWorkers::AssignmentOf(
     const std::string& worker) const {
   const Host* const host = Find(worker);
-  if (host == nullptr || (!decided_ && host->worker.requested_ranks.empty())) return std::nullopt;
+  if (host == nullptr || (!decided_ && !host->saved.requests_ranks())) return std::nullopt;
   Assignment assignment;
   assignment.version = host->version;
   for (uint32_t i = 0; i < total(); ++i) {
     const Rank& rank = ranks_[i];
     // A worker that is not a follower asks only once and may not know that the rank has finished.
-    if (rank.host != worker || rank.leaving || (rank.finished && host->worker.follows)) continue;
-    assignment.ranks.push_back({i, rank.incarnation});
+    if (rank.saved.host() != worker || rank.saved.leaving() ||
+        (rank.saved.finished() && host->saved.follows()))
+      continue;
+    assignment.ranks.push_back({i, rank.saved.incarnation()});
   }
   return assignment;
 }
 
-std::vector<uint32_t> LogicalWorkers::RanksOf(const std::string& worker) const {
-  std::vector<uint32_t> ranks;
-  for (uint32_t rank = 0; rank < total(); ++rank) {
-    if (ranks_[rank].host == worker) ranks.push_back(rank);
-  }
-  return ranks;
-}
-
 bool LogicalWorkers::AllHosted() const {
   return std::none_of(ranks_.begin(), ranks_.end(),
-                      [](const Rank& rank) { return rank.host.empty(); });
+                      [](const Rank& rank) { return rank.saved.host().empty(); });
 }
 
 const std::string& LogicalWorkers::LastHostOf(uint32_t rank) const {
-  return ranks_[rank].host.empty() ? ranks_[rank].last_host : ranks_[rank].host;
+  return ranks_[rank].saved.host().empty() ? ranks_[rank].saved.last_host()
+                                           : ranks_[rank].saved.host();
 }
 
 std::vector<LogicalWorkers::FreeRank> LogicalWorkers::FreeRanks() const {
   std::vector<FreeRank> free;
   for (uint32_t rank = 0; rank < total(); ++rank) {
-    if (ranks_[rank].IsOrphaned()) free.push_back({rank, ranks_[rank].incarnation});
+    if (ranks_[rank].IsOrphaned()) free.push_back({rank, ranks_[rank].saved.incarnation()});
   }
   return free;
 }
@@ -350,7 +362,7 @@ std::vector<LogicalWorkers::FreeRank> LogicalWorkers::RanksToRelease() const {
   if (AllFinished()) return {};
   std::vector<FreeRank> released = FreeRanks();
   for (uint32_t rank = 0; rank < total(); ++rank) {
-    if (ranks_[rank].finished) released.push_back({rank, ranks_[rank].incarnation});
+    if (ranks_[rank].saved.finished()) released.push_back({rank, ranks_[rank].saved.incarnation()});
   }
   return released;
 }
@@ -361,16 +373,17 @@ std::optional<std::string> LogicalWorkers::CheckReturn(MonotonicTime now,
   std::string how;
   for (uint32_t i = 0; i < total(); ++i) {
     const Rank& rank = ranks_[i];
-    if (!rank.IsOrphaned() || !rank.must_return) continue;
+    if (!rank.IsOrphaned() || !rank.saved.must_return()) continue;
     // Without progress reports the number of steps is unknown.
-    if (rank.died_without_step && rank.progress.has_value() &&
+    if (rank.died_without_step && rank.saved.has_progress() &&
         rank.losses_without_a_step >= kMaxLossesWithoutAStep && now - rank.first_loss > timeout) {
-      return absl::StrCat(rank.departure, "; it was the last of ", rank.losses_without_a_step,
-                          " in a row that died as host of rank ", i, " before a step was done");
+      return absl::StrCat(rank.saved.departure(), "; it was the last of ",
+                          rank.losses_without_a_step, " in a row that died as host of rank ", i,
+                          " before a step was done");
     }
     if (now - rank.free_since <= timeout) continue;
-    if (how.empty()) how = rank.departure;
-    if (rank.departure == how) late.push_back(i);
+    if (how.empty()) how = rank.saved.departure();
+    if (rank.saved.departure() == how) late.push_back(i);
   }
   if (late.empty()) return std::nullopt;
   return absl::StrCat(how, "; no worker has taken over its rank", late.size() == 1 ? " " : "s ",
@@ -380,30 +393,9 @@ std::optional<std::string> LogicalWorkers::CheckReturn(MonotonicTime now,
 
 StoredRanks LogicalWorkers::Save() const {
   StoredRanks stored;
-  for (const Rank& rank : ranks_) {
-    StoredRank& to = *stored.add_ranks();
-    to.set_host(rank.host);
-    to.set_incarnation(rank.incarnation);
-    to.set_leaving(rank.leaving);
-    to.set_last_host(rank.last_host);
-    to.set_departure(rank.departure);
-    to.set_must_return(rank.must_return);
-    to.set_is_reserved(rank.is_reserved);
-    to.set_finished(rank.finished);
-    if (rank.progress.has_value()) *to.mutable_progress() = *rank.progress;
-    to.set_untold(!rank.told);
-    to.set_given_version(rank.given_version);
-  }
+  for (const Rank& rank : ranks_) *stored.add_ranks() = rank.saved;
   stored.set_decided(decided_);
-  for (const Host& host : hosts_) {
-    StoredRankHost& to = *stored.add_hosts();
-    to.set_name(host.worker.name);
-    to.set_requests_ranks(!host.worker.requested_ranks.empty());
-    to.set_follows(host.worker.follows);
-    to.set_draining(host.draining);
-    to.set_ready(host.ready);
-    to.set_incarnation(host.worker.incarnation);
-  }
+  for (const Host& host : hosts_) *stored.add_hosts() = host.saved;
   stored.set_version(version_);
   stored.set_rebalance(rebalance_);
   return stored;
@@ -412,37 +404,16 @@ StoredRanks LogicalWorkers::Save() const {
 void LogicalWorkers::Restore(const StoredRanks& stored, MonotonicTime now) {
   if (static_cast<uint32_t>(stored.ranks_size()) != total()) std::abort();
   for (uint32_t i = 0; i < total(); ++i) {
-    const StoredRank& from = stored.ranks(static_cast<int>(i));
     Rank& rank = ranks_[i];
-    rank.host = from.host();
-    rank.incarnation = from.incarnation();
-    rank.leaving = from.leaving();
-    rank.last_host = from.last_host();
-    rank.departure = from.departure();
-    rank.must_return = from.must_return();
-    rank.is_reserved = from.is_reserved();
-    rank.finished = from.finished();
+    rank.saved = stored.ranks(static_cast<int>(i));
     rank.free_since = now;
-    if (from.has_progress()) rank.progress = from.progress();
     rank.steps_when_given = rank.Steps();
-    rank.told = !from.untold();
-    rank.given_version = from.given_version();
   }
   decided_ = stored.decided();
   version_ = stored.version();
   rebalance_ = rebalance_ || stored.rebalance();
-  for (const StoredRankHost& from : stored.hosts()) {
-    Host& host = hosts_.emplace_back();
-    host.worker.name = from.name();
-    host.worker.incarnation = from.incarnation();
-    // The requested ranks are those that it has.
-    if (from.requests_ranks()) host.worker.requested_ranks = RanksOf(from.name());
-    host.worker.follows = from.follows();
-    host.draining = from.draining();
-    host.ready = from.ready();
-    // Not older than any version that the worker knows.
-    host.version = version_;
-  }
+  // Not older than any version that the worker knows.
+  for (const StoredRankHost& host : stored.hosts()) hosts_.push_back({host, version_});
 }
 
 }  // namespace pawl

@@ -118,8 +118,6 @@ class LogicalWorkers {
   };
   // The ranks that the worker must host. nullopt while undecided.
   std::optional<Assignment> AssignmentOf(const std::string& worker) const;
-  // The ranks that it hosts, including finished ones. Ascending.
-  std::vector<uint32_t> RanksOf(const std::string& worker) const;
   // Whether the worker is a follower.
   bool Follows(const std::string& worker) const;
   // Whether the free ranks have been assigned for the first time.
@@ -127,11 +125,11 @@ class LogicalWorkers {
   // Whether every rank has a host.
   bool AllHosted() const;
   // The host of the rank. Empty: none.
-  const std::string& HostOf(uint32_t rank) const { return ranks_[rank].host; }
+  const std::string& HostOf(uint32_t rank) const { return ranks_[rank].saved.host(); }
   // The rank's incarnation; whether its host must give it up; whether it completed all its steps.
-  uint64_t IncarnationOf(uint32_t rank) const { return ranks_[rank].incarnation; }
-  bool IsLeaving(uint32_t rank) const { return ranks_[rank].leaving; }
-  bool IsFinished(uint32_t rank) const { return ranks_[rank].finished; }
+  uint64_t IncarnationOf(uint32_t rank) const { return ranks_[rank].saved.incarnation(); }
+  bool IsLeaving(uint32_t rank) const { return ranks_[rank].saved.leaving(); }
+  bool IsFinished(uint32_t rank) const { return ranks_[rank].saved.finished(); }
   // HostOf, or if there is none the last host.
   const std::string& LastHostOf(uint32_t rank) const;
   uint32_t total() const { return options_.total; }
@@ -154,9 +152,9 @@ class LogicalWorkers {
 
   // The host's report on its rank. Ignored if it has fewer steps than an earlier report.
   void NoteProgress(const RankProgress& progress);
-  // Not set: no report yet.
-  const std::optional<RankProgress>& ProgressOf(uint32_t rank) const {
-    return ranks_[rank].progress;
+  // nullptr: no report yet.
+  const RankProgress* ProgressOf(uint32_t rank) const {
+    return ranks_[rank].saved.has_progress() ? &ranks_[rank].saved.progress() : nullptr;
   }
 
   StoredRanks Save() const;
@@ -165,25 +163,12 @@ class LogicalWorkers {
 
  private:
   struct Rank {
-    std::string host;
-    uint64_t incarnation = 0;
-    // The host must give it up.
-    bool leaving = false;
-    std::string last_host;
-    std::string departure;
-    bool must_return = false;
-    bool is_reserved = false;
-    bool finished = false;
-    MonotonicTime free_since;
-    std::optional<RankProgress> progress;
-    // The first version of the host's assignment that had the rank. 0: it was saved without one,
-    // and the host may have heard of it.
-    uint64_t given_version = 0;
-    // Whether an answer to the host has named the rank. The answer may have been lost.
-    bool told = true;
-    // The following are not saved. After a restart of the scheduler losses are counted again, which
-    // delays the failure that follows from them.
+    StoredRank saved;
+    // The following are not saved. After a restart of the scheduler times and losses are counted
+    // again, which delays the failures that follow from them.
     //
+    // Since when it has had no host.
+    MonotonicTime free_since;
     // The steps when the present host got the rank.
     uint64_t steps_when_given = 0;
     // The number of hosts in a row that died without a step, when the first of them died, and
@@ -192,7 +177,7 @@ class LogicalWorkers {
     MonotonicTime first_loss;
     bool died_without_step = false;
 
-    uint64_t Steps() const { return progress.has_value() ? progress->steps() : 0; }
+    uint64_t Steps() const { return saved.progress().steps(); }
     bool HasProgressed() const { return Steps() > steps_when_given; }
     // To be called at each change of host.
     void CountSteps() {
@@ -200,12 +185,13 @@ class LogicalWorkers {
       steps_when_given = Steps();
     }
 
-    bool IsOrphaned() const { return host.empty() && !last_host.empty() && !finished; }
+    bool IsOrphaned() const {
+      return saved.host().empty() && !saved.last_host().empty() && !saved.finished();
+    }
   };
   struct Host {
-    Worker worker;
-    bool ready = false;
-    bool draining = false;
+    StoredRankHost saved;
+    // That of its assignment.
     uint64_t version = 0;
   };
 
