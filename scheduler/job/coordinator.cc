@@ -40,15 +40,12 @@ ReplicaDirector::Options DirectorOptions(const Coordinator::Options& options) {
   return director;
 }
 
-RankDirector::Options RankOptions(const Coordinator::Options& options) {
-  RankDirector::Options ranks;
-  ranks.ranks = {.total = options.job.logical_workers(),
-                 .workers = options.workers,
-                 .rebalance = options.job.elastic(),
-                 .takeover_grace = options.worker_takeover_grace};
-  ranks.serve_only = IsServeOnly(options.job);
-  ranks.return_timeout = options.worker_return_timeout;
-  return ranks;
+LogicalWorkers::Options RankOptions(const Coordinator::Options& options) {
+  return {.total = options.job.logical_workers(),
+          .workers = options.workers,
+          .rebalance = options.job.elastic(),
+          .takeover_grace = options.worker_takeover_grace,
+          .serve_only = IsServeOnly(options.job)};
 }
 
 }  // namespace
@@ -173,8 +170,8 @@ void Coordinator::Tick() {
   if (state_.ended()) return;
 
   UpdatePlacement(now, actions);
-  if (!ranks_.ranks().FreeRanks().empty()) PlaceRanks(actions);
-  MaybeFail(ranks_.CheckReturn(now), actions);
+  if (!ranks_.FreeRanks().empty()) PlaceRanks(actions);
+  MaybeFail(ranks_.CheckReturn(now, options_.worker_return_timeout), actions);
   CheckStartTimeout(now, actions);
   SkipLostEvaluation(actions);
   if (const auto order = checkpoints_.Next(CheckpointProgress(), now); order.has_value()) {
@@ -214,7 +211,7 @@ void Coordinator::UpdatePlacement(MonotonicTime now, DeferredActions& actions) {
   if (director_.placed() && pristine() && director_.RestartEmpty(ServersHeardFrom())) {
     OnPlacementChanged(actions);
     // The new primaries do not know of ranks that were released before.
-    ReleaseOnServers(ranks_.ranks().RanksToRelease(), actions);
+    ReleaseOnServers(ranks_.RanksToRelease(), actions);
   }
   if ((replan_ || now - planned_ >= kReplanInterval) && !loading()) {
     replan_ = false;

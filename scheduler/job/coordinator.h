@@ -23,11 +23,11 @@
 #include "scheduler/job/group_director.h"
 #include "scheduler/job/job_end.h"
 #include "scheduler/job/job_state_machine.h"
-#include "scheduler/job/rank_director.h"
 #include "scheduler/job/running_clock.h"
 #include "scheduler/job/save_gate.h"
 #include "scheduler/job/table_catalogue.h"
 #include "scheduler/membership/barriers.h"
+#include "scheduler/membership/logical_workers.h"
 #include "scheduler/membership/membership.h"
 #include "scheduler/placement/replica_director.h"
 #include "scheduler/routing/routing_tables.h"
@@ -45,10 +45,10 @@ namespace pawl {
 
 // Holds the state of the job under one lock and dispatches events: rpcs, time and the answers of
 // servers come in; answers and calls to servers go out. The decisions are made by the classes that
-// own the parts of the state: Membership (nodes), ReplicaDirector (replicas), RankDirector (ranks),
-// GroupDirector (collective groups), CheckpointDirector (checkpoints), Evaluations and JobEnd. The
-// Coordinator passes them events and executes what they return. It uses neither gRPC nor files nor
-// threads.
+// own the parts of the state: Membership (nodes), ReplicaDirector (replicas), LogicalWorkers
+// (ranks), GroupDirector (collective groups), CheckpointDirector (checkpoints), Evaluations and
+// JobEnd. The Coordinator passes them events and executes what they return. It uses neither gRPC
+// nor files nor threads.
 //
 // Rpcs that wait are kept as callbacks: nothing polls and nothing blocks. Callbacks run outside the
 // lock, on the thread whose call led to their answer. They may call the Coordinator and must not
@@ -227,14 +227,14 @@ class Coordinator {
   // Assigns ranks after a change, and answers the workers.
   void PlaceRanks(DeferredActions& actions) PAWL_REQUIRES(mu_);
   // Frees those of the ranks that the worker hosts, and places them.
-  void FreeRanksOf(const Node& worker, const std::vector<RankDirector::FreeRank>& ranks,
-                   DeferredActions& actions) PAWL_REQUIRES(mu_);
+  void FreeRanksOf(const Node& worker, const std::vector<FreeRank>& ranks, DeferredActions& actions)
+      PAWL_REQUIRES(mu_);
   // Forms or ends the collective group after ranks moved or workers joined or left.
   void UpdateGroup(DeferredActions& actions) PAWL_REQUIRES(mu_);
   // Answers those calls of the worker that do not know its assignment yet.
   void AnswerAssignment(const std::string& worker, DeferredActions& actions) PAWL_REQUIRES(mu_);
   // The next hosts of these ranks start their evaluation parts again.
-  void OnRanksFreed(const std::vector<RankDirector::FreeRank>& ranks) PAWL_REQUIRES(mu_);
+  void OnRanksFreed(const std::vector<FreeRank>& ranks) PAWL_REQUIRES(mu_);
   // REQUIRES: Membership::CheckProgress is OK.
   void NoteProgress(const WorkerProgress& progress, Node& worker) PAWL_REQUIRES(mu_);
   // After a rebuild: answers the ranks whose evaluation others have passed, which would wait for
@@ -253,10 +253,9 @@ class Coordinator {
   void PrepareServers(bool all_tables, DeferredActions& actions) PAWL_REQUIRES(mu_);
   // Releases the ranks, in the modes in which other ranks would wait for a rank without a host. Has
   // no effect before the servers are ready: PrepareServers then releases the free ranks.
-  void ReleaseOnServers(const std::vector<RankDirector::FreeRank>& ranks, DeferredActions& actions)
+  void ReleaseOnServers(const std::vector<FreeRank>& ranks, DeferredActions& actions)
       PAWL_REQUIRES(mu_);
-  void ReleaseOnServers(const RankDirector::FreeRank& rank, DeferredActions& actions)
-      PAWL_REQUIRES(mu_);
+  void ReleaseOnServers(const FreeRank& rank, DeferredActions& actions) PAWL_REQUIRES(mu_);
   void LoadOnServers(DeferredActions& actions) PAWL_REQUIRES(mu_);
   // The timeout of a round that reads every parameter of a server.
   MonotonicDuration ReadTimeout(MonotonicDuration least) const PAWL_REQUIRES(mu_);
@@ -338,6 +337,8 @@ class Coordinator {
   void AddNodes(MonotonicTime now, GetStatusResponse& status) const PAWL_REQUIRES(mu_);
   void AddNodeStatus(const Node& node, MonotonicTime now, GetStatusResponse& status) const
       PAWL_REQUIRES(mu_);
+  // Adds the ranks' samples, and sets the number of steps that all of them have done.
+  void AddProgress(GetStatusResponse& status) const PAWL_REQUIRES(mu_);
   JobReport Report() const PAWL_REQUIRES(mu_);
   SchedulerState State() const PAWL_REQUIRES(mu_);
   void RestoreState(const SchedulerState& stored) PAWL_REQUIRES(mu_);
@@ -378,7 +379,7 @@ class Coordinator {
   // The wanted numbers of servers and workers.
   ScaleStatus scale_ PAWL_GUARDED_BY(mu_);
   ReplicaDirector director_ PAWL_GUARDED_BY(mu_);
-  RankDirector ranks_ PAWL_GUARDED_BY(mu_);
+  LogicalWorkers ranks_ PAWL_GUARDED_BY(mu_);
   TableCatalogue tables_ PAWL_GUARDED_BY(mu_);
   Barriers barriers_ PAWL_GUARDED_BY(mu_);
   Evaluations evaluations_ PAWL_GUARDED_BY(mu_);

@@ -99,13 +99,12 @@ Ticket Coordinator::Barrier(const BarrierRequest& request, Done<BarrierResponse>
   const absl::StatusOr<Node*> node = membership_.Find(request.node(), request.incarnation());
   if (!node.ok()) return rpc.Answer(node.status());
   // Clients meet apart from the ranks, also if they are as many.
-  const bool is_of_ranks = (*node)->role == WORKER_ROLE &&
-                           request.parties() == ranks_.ranks().total() &&
+  const bool is_of_ranks = (*node)->role == WORKER_ROLE && request.parties() == ranks_.total() &&
                            request.party() < request.parties();
   if (is_of_ranks) {
     // A late repeat must not count for a rank that another worker hosts by now.
-    const std::string& host = ranks_.ranks().HostOf(request.party());
-    if (host != request.node() && (!host.empty() || ranks_.ranks().Follows(request.node()))) {
+    const std::string& host = ranks_.HostOf(request.party());
+    if (host != request.node() && (!host.empty() || ranks_.Follows(request.node()))) {
       return rpc.Answer(absl::FailedPreconditionError(
           absl::StrCat("rank ", request.party(), " is not hosted by ", request.node())));
     }

@@ -197,6 +197,7 @@ TEST_F(RestoreTest, TrainingWaitsUntilAllServersHaveLoaded) {
   EXPECT_EQ(Status().state(), STARTING);
   servers_.Release();
   EXPECT_EQ(RanksOf(worker_), "0 1 2 3");
+  EXPECT_EQ((**GetAssignment(worker_))->counted_from_step(), 40u);
   EXPECT_EQ(Tables(), 1);
   EXPECT_EQ(Status().state(), RUNNING);
   EXPECT_EQ(Status().checkpoint().restored_from(), "/c/flights-40");

@@ -45,7 +45,7 @@ Ticket Coordinator::FinishWork(const FinishWorkRequest& request, Done<FinishWork
   }
   const std::vector<uint32_t> ranks(request.logical_workers().begin(),
                                     request.logical_workers().end());
-  if (ranks.empty() && ranks_.ranks().Follows(worker->name)) {
+  if (ranks.empty() && ranks_.Follows(worker->name)) {
     // It might have got a rank that it has not heard of.
     return rpc.Answer(absl::InvalidArgumentError(
         "logical_workers is empty; a worker that follows its assignment names the finished ranks"));
@@ -54,9 +54,9 @@ Ticket Coordinator::FinishWork(const FinishWorkRequest& request, Done<FinishWork
   spdlog::info("work done: {} at step {}{}", NodeText(*worker), worker->progress.steps_max(),
                ranks.empty() ? "" : absl::StrCat(", ranks ", absl::StrJoin(ranks, ", ")));
   // Others must not wait for ranks that take no more steps.
-  const std::vector<RankDirector::FreeRank> finished = ranks_.ranks().Finish(worker->name, ranks);
+  const std::vector<FreeRank> finished = ranks_.Finish(worker->name, ranks);
   ReleaseOnServers(finished, rpc.actions());
-  for (const RankDirector::FreeRank& rank : finished) evaluations_.Finish(rank.rank);
+  for (const FreeRank& rank : finished) evaluations_.Finish(rank.rank);
   MaybeEvaluate(rpc.at_once());
   rpc.Answer(FinishWorkResponse());
   MaybeFinish(rpc.actions());
@@ -64,7 +64,7 @@ Ticket Coordinator::FinishWork(const FinishWorkRequest& request, Done<FinishWork
 }
 
 void Coordinator::MaybeFinish(DeferredActions& actions) {
-  if (!ranks_.ranks().AllFinished() || !state_.Finish(clock_.Now())) return;
+  if (!ranks_.AllFinished() || !state_.Finish(clock_.Now())) return;
   gate_.OnChange();
   LogState(RUNNING);
   Run(end_.Advance(), actions);

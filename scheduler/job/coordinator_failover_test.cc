@@ -570,6 +570,15 @@ TEST_F(FailoverTest, ReleaseIsRepeatedWhileTheRankIsFree) {
   servers_.SetAdopted("s:1", 1);
   Pass(milliseconds(100));
   EXPECT_EQ(servers_.TakeCalls().size(), 4u);
+  servers_.SetAdopted("s:1", 0);
+  const RegisterResponse successor = Join(WORKER_ROLE);
+  Kill(successor.node());
+  Pass(seconds(2));
+  ASSERT_TRUE(ComeBack(successor.node()).ok());
+  Pass(kReleaseTimeout + seconds(10));
+  servers_.SetAdopted("s:1", 1);
+  Pass(milliseconds(100));
+  EXPECT_TRUE(servers_.TakeCalls().empty()) << "the ranks have a host again";
 }
 
 // Pauses ----------------------------------------------------------------------

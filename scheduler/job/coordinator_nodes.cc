@@ -36,8 +36,7 @@ void Coordinator::AddTickets(const RegisterRequest& request, const Node& node, b
     default:
       // A repeated registration may name other ranks than the node has.
       for (const uint32_t rank : request.logical_workers()) {
-        if (!is_new && (rank >= ranks_.ranks().total() || ranks_.ranks().HostOf(rank) != node.name))
-          continue;
+        if (!is_new && (rank >= ranks_.total() || ranks_.HostOf(rank) != node.name)) continue;
         LogicalWorkerAssignment& own = *response.add_logical_workers();
         own.set_rank(rank);
         own.set_incarnation(node.incarnation);
@@ -58,10 +57,10 @@ absl::Status Coordinator::CheckRegister(const RegisterRequest& request) {
     return absl::NotFoundError(absl::StrCat("the job of this scheduler is '", options_.job.name(),
                                             "' (", options_.job_id, "), not ", request.job_id()));
   }
-  if (static_cast<uint32_t>(request.logical_workers_size()) > ranks_.ranks().total()) {
+  if (static_cast<uint32_t>(request.logical_workers_size()) > ranks_.total()) {
     return absl::InvalidArgumentError(absl::StrCat("logical_workers has ",
                                                    request.logical_workers_size(),
-                                                   " ranks; the job has ", ranks_.ranks().total()));
+                                                   " ranks; the job has ", ranks_.total()));
   }
   PAWL_RETURN_IF_ERROR(CheckWorkerProtocol(request, options_.job));
   const Node* const before = membership_.FindReturning(request);
@@ -134,7 +133,7 @@ Ticket Coordinator::RegisterAs(const RegisterRequest& request, bool only_reads,
   }
   if (node.role == SERVER_ROLE) OnServerJoined(node, request, rpc.actions());
   if (node.role == WORKER_ROLE) {
-    ranks_.OnWorkerJoined(request, node);
+    ranks_.Join(request, node);
     PlaceRanks(rpc.actions());
   }
   MaybeStartJob();
@@ -152,7 +151,7 @@ void Coordinator::OnServerJoined(const Node& server, const RegisterRequest& requ
   OnPlacementChanged(actions);
   MaybeFail(loss, actions);
   // Its partitions may start again without the ranks that were released before.
-  if (!loss.has_value() && pristine()) ReleaseOnServers(ranks_.ranks().RanksToRelease(), actions);
+  if (!loss.has_value() && pristine()) ReleaseOnServers(ranks_.RanksToRelease(), actions);
 }
 
 absl::StatusOr<HeartbeatResponse> Coordinator::Heartbeat(const HeartbeatRequest& request) {
@@ -275,19 +274,18 @@ void Coordinator::OnNodesGone(const std::vector<Node>& nodes, const std::vector<
   }
   // After the placement, which must not name nodes that are gone; and not in the next tick, by when
   // a restarted worker has its ranks again.
-  MaybeFail(ranks_.CheckReturn(running_.Now()), actions);
+  MaybeFail(ranks_.CheckReturn(running_.Now(), options_.worker_return_timeout), actions);
 }
 
 void Coordinator::OnWorkerGone(const Node& worker, const std::string& how, bool dead,
                                DeferredActions& actions) {
   ForgetReader(worker.name);
-  const std::vector<RankDirector::FreeRank> ranks =
-      ranks_.OnWorkerGone(worker, how, dead, running_.Now());
+  const std::vector<FreeRank> ranks = ranks_.Leave(worker, how, dead, running_.Now());
   OnRanksFreed(ranks);
-  std::vector<RankDirector::FreeRank> released = ranks_.ranks().RanksToRelease();
+  std::vector<FreeRank> released = ranks_.RanksToRelease();
   // Finished ranks too: their host may have been restarted and have taken them over again.
-  std::erase_if(released, [&](const RankDirector::FreeRank& rank) PAWL_REQUIRES(mu_) {
-    return ranks_.ranks().LastHostOf(rank.rank) != worker.name;
+  std::erase_if(released, [&](const FreeRank& rank) PAWL_REQUIRES(mu_) {
+    return ranks_.LastHostOf(rank.rank) != worker.name;
   });
   ReleaseOnServers(released, actions);
   pending_.assignments.AnswerIf(
@@ -362,7 +360,7 @@ void Coordinator::OnPlacementChanged(DeferredActions& actions) {
 }
 
 void Coordinator::MaybeStartJob() {
-  if (!servers_ready() || !ranks_.CanStart()) return;
+  if (!servers_ready() || !(serve_only_ || ranks_.AllHosted())) return;
   const JobState from = state_.state();
   if (!state_.Start(clock_.Now())) return;
   gate_.OnChange();

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/rpc/retry.h"
 #include "scheduler/job/coordinator.h"
@@ -53,17 +54,18 @@ void Coordinator::PrepareServers(bool all_tables, DeferredActions& actions) {
   for (const TableCatalogue::Entry* entry : tables_.All()) {
     if (all_tables || !entry->ready) CreateTableOnServers(entry->spec.id(), actions);
   }
-  ReleaseOnServers(ranks_.ranks().RanksToRelease(), actions);
+  ReleaseOnServers(ranks_.RanksToRelease(), actions);
 }
 
-void Coordinator::ReleaseOnServers(const std::vector<RankDirector::FreeRank>& ranks,
-                                   DeferredActions& actions) {
+void Coordinator::ReleaseOnServers(const std::vector<FreeRank>& ranks, DeferredActions& actions) {
   if (options_.job.consistency().mode() == SYNC || !servers_ready()) return;
-  for (const RankDirector::FreeRank& rank : ranks_.StillToRelease(ranks))
-    ReleaseOnServers(rank, actions);
+  const std::vector<FreeRank> due = ranks_.RanksToRelease();
+  for (const FreeRank& rank : ranks) {
+    if (absl::c_linear_search(due, rank)) ReleaseOnServers(rank, actions);
+  }
 }
 
-void Coordinator::ReleaseOnServers(const RankDirector::FreeRank& rank, DeferredActions& actions) {
+void Coordinator::ReleaseOnServers(const FreeRank& rank, DeferredActions& actions) {
   ReleaseLogicalWorkerRequest request;
   request.set_job_id(options_.job_id);
   request.set_logical_worker(rank.rank);
@@ -79,8 +81,7 @@ void Coordinator::ReleaseOnServers(const RankDirector::FreeRank& rank, DeferredA
         spdlog::warn("{}", status.ToString());
         // Other errors do not pass: a successor has taken over, or the server's mode has no
         // release.
-        if (IsTransientError(status))
-          ReleaseOnServers(std::vector<RankDirector::FreeRank>{rank}, actions);
+        if (IsTransientError(status)) ReleaseOnServers(std::vector<FreeRank>{rank}, actions);
       },
       actions);
 }

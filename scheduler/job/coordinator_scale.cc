@@ -34,7 +34,7 @@ std::vector<const Node*> Coordinator::Staying(Role role) const {
 void Coordinator::TellToLeave(const Node& node, const std::string& why, DeferredActions& actions) {
   if (!membership_.TellToLeave(node.name)) return;
   // Other workers get its ranks as soon as it has ended its step.
-  if (node.role == WORKER_ROLE && ranks_.ranks().Drain(node.name)) PlaceRanks(actions);
+  if (node.role == WORKER_ROLE && ranks_.Drain(node.name)) PlaceRanks(actions);
   spdlog::info("told node to leave: {} {}", NodeText(node), why);
   events_.Add(NODE_DRAINING, node.name, why);
   replan_ = true;
@@ -67,7 +67,7 @@ Ticket Coordinator::Scale(const ScaleRequest& request, Done<ScaleResponse> done)
   if (request.has_servers()) scale_.set_servers(request.servers());
   if (request.has_workers()) {
     scale_.set_workers(request.workers());
-    ranks_.ranks().Rebalance();
+    ranks_.Rebalance();
   }
   scale_.set_revision(scale_.revision() + 1);
   director_.SetWantedServers(scale_.servers());

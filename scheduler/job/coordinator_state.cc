@@ -48,7 +48,7 @@ GetStatusResponse Coordinator::Status() const {
   if (end_.digest().has_value()) status.set_digest(*end_.digest());
   *status.mutable_checkpoint() = checkpoints_.Status();
   AddNodes(now, status);
-  ranks_.AddProgress(membership_, status);
+  AddProgress(status);
   if (options_.job.has_model()) {
     status.set_learning_rate(RateAt(options_.job.optimizer(), status.steps()));
     if (options_.job.has_sparse_optimizer()) {
@@ -81,12 +81,12 @@ void Coordinator::AddNodes(MonotonicTime now, GetStatusResponse& status) const {
   for (NodeStatus& node : *status.mutable_nodes()) {
     if (node.role() == WORKER_ROLE) workers[node.node()] = &node;
   }
-  for (uint32_t rank = 0; rank < ranks_.ranks().total(); ++rank) {
-    const auto host = workers.find(ranks_.ranks().HostOf(rank));
+  for (uint32_t rank = 0; rank < ranks_.total(); ++rank) {
+    const auto host = workers.find(ranks_.HostOf(rank));
     if (host != workers.end()) host->second->add_logical_workers(rank);
     // The others may wait for it.
-    const auto last = workers.find(ranks_.ranks().LastHostOf(rank));
-    const RankProgress* const progress = ranks_.ranks().ProgressOf(rank);
+    const auto last = workers.find(ranks_.LastHostOf(rank));
+    const RankProgress* const progress = ranks_.ProgressOf(rank);
     if (progress != nullptr && last != workers.end() && last->second->gone())
       *last->second->mutable_worker()->add_ranks() = *progress;
   }
@@ -153,6 +153,23 @@ void Coordinator::AddNodeStatus(const Node& node, MonotonicTime now,
   }
 }
 
+void Coordinator::AddProgress(GetStatusResponse& status) const {
+  std::optional<uint64_t> steps;
+  for (uint32_t rank = 0; rank < ranks_.total(); ++rank) {
+    // A rank that never had a host has done nothing.
+    uint64_t done = 0;
+    if (const RankProgress* const progress = ranks_.ProgressOf(rank); progress != nullptr) {
+      done = progress->steps();
+      status.set_samples(status.samples() + progress->samples());
+    } else if (const Node* const host = membership_.FindByName(ranks_.LastHostOf(rank));
+               host != nullptr) {
+      done = std::max(host->progress.steps_min(), host->earlier.steps_min());
+    }
+    steps = std::min(steps.value_or(done), done);
+  }
+  status.set_steps(steps.value_or(0));
+}
+
 JobReport Coordinator::Report() const {
   JobReport report;
   report.status = Status();
@@ -179,7 +196,7 @@ SchedulerState Coordinator::State() const {
   *stored.mutable_membership() = membership_.Save();
   metrics_.Save(*stored.mutable_membership());
   *stored.mutable_placement() = director_.Save();
-  *stored.mutable_ranks() = ranks_.ranks().Save();
+  *stored.mutable_ranks() = ranks_.Save();
   *stored.mutable_tables() = tables_.Save();
   *stored.mutable_evaluations() = evaluations_.Save();
   *stored.mutable_barriers() = barriers_.Save();
@@ -225,11 +242,11 @@ void Coordinator::RestoreState(const SchedulerState& stored) {
   ranks_.SetWantedWorkers(scale_.workers());
   director_.RestoreMoves(stored.moves());
   director_.Restore(stored.placement(), now);
-  ranks_.ranks().Restore(stored.ranks(), now);
+  ranks_.Restore(stored.ranks(), now);
   tables_.Restore(stored.tables());
   evaluations_.Restore(stored.evaluations());
-  for (uint32_t rank = 0; rank < ranks_.ranks().total(); ++rank) {
-    if (ranks_.ranks().IsFinished(rank)) evaluations_.Finish(rank);
+  for (uint32_t rank = 0; rank < ranks_.total(); ++rank) {
+    if (ranks_.IsFinished(rank)) evaluations_.Finish(rank);
   }
   barriers_.Restore(stored.barriers());
   rebuilt_ = stored.rebuilt();

@@ -42,7 +42,7 @@ Ticket Coordinator::GetAssignment(const GetAssignmentRequest& request,
   if (rpc.refused()) return 0;
   const absl::Status status = CheckWorkerCanWait(request.node(), request.incarnation());
   if (!status.ok()) return rpc.Answer(status);
-  const bool is_first = request.ready() && ranks_.ranks().MarkReady(request.node());
+  const bool is_first = request.ready() && ranks_.MarkReady(request.node());
   if (is_first) {
     gate_.OnChange();
     PlaceRanks(rpc.actions());
@@ -50,8 +50,7 @@ Ticket Coordinator::GetAssignment(const GetAssignmentRequest& request,
   // It cannot give up what it has not heard of. A caller that is not ready takes nothing over.
   if (request.ready() || request.newer_than_version() > 0) {
     FreeRanksOf(*membership_.FindByName(request.node()),
-                ranks_.ranks().LeavingUnheard(request.node(), request.newer_than_version()),
-                rpc.actions());
+                ranks_.LeavingUnheard(request.node(), request.newer_than_version()), rpc.actions());
   }
   const Ticket ticket =
       rpc.Suspend(pending_.assignments, {request.node(), request.newer_than_version()});
@@ -61,11 +60,10 @@ Ticket Coordinator::GetAssignment(const GetAssignmentRequest& request,
 
 void Coordinator::AnswerAssignment(const std::string& worker, DeferredActions& actions) {
   if (loading()) return;
-  std::optional<uint64_t> restored_step;
-  if (checkpoints_.restored_from().has_value())
-    restored_step = checkpoints_.restored_from()->step();
-  std::optional<GetAssignmentResponse> assignment = ranks_.AssignmentOf(worker, restored_step);
+  std::optional<GetAssignmentResponse> assignment = ranks_.AssignmentOf(worker);
   if (!assignment.has_value()) return;
+  if (checkpoints_.restored_from().has_value())
+    assignment->set_counted_from_step(checkpoints_.restored_from()->step());
   for (LogicalWorkerAssignment& rank : *assignment->mutable_logical_workers()) {
     if (!options_.gives_tickets) break;
     rank.set_ticket(MakeTicket(ticket_key_, TicketSender::kRank, rank.rank(), rank.incarnation()));
@@ -76,7 +74,7 @@ void Coordinator::AnswerAssignment(const std::string& worker, DeferredActions& a
   if (!pending_.assignments.Any(is_waiting)) return;
   // Saved before the answer leaves: a restarted scheduler takes no rank for unheard that the host
   // has taken over.
-  if (ranks_.ranks().MarkTold(worker)) gate_.OnChange();
+  if (ranks_.MarkTold(worker)) gate_.OnChange();
   pending_.assignments.AnswerIf(is_waiting, *assignment, actions);
 }
 
@@ -89,20 +87,20 @@ Ticket Coordinator::GiveUpRanks(const GiveUpRanksRequest& request, Done<GiveUpRa
   if (request.has_progress()) status.Update(membership_.CheckProgress(request.progress()));
   if (!status.ok()) return rpc.Answer(status);
   if (request.has_progress()) NoteProgress(request.progress(), **worker);
-  std::vector<RankDirector::FreeRank> ranks;
+  std::vector<FreeRank> ranks;
   for (const LogicalWorkerAssignment& rank : request.logical_workers())
     ranks.push_back({rank.rank(), rank.incarnation()});
   FreeRanksOf(**worker, ranks, rpc.actions());
   return rpc.Answer(GiveUpRanksResponse());
 }
 
-void Coordinator::FreeRanksOf(const Node& worker, const std::vector<RankDirector::FreeRank>& ranks,
+void Coordinator::FreeRanksOf(const Node& worker, const std::vector<FreeRank>& ranks,
                               DeferredActions& actions) {
-  const std::vector<RankDirector::FreeRank> freed = ranks_.GiveUp(worker, ranks, running_.Now());
+  const std::vector<FreeRank> freed = ranks_.GiveUp(worker, ranks, running_.Now());
   if (freed.empty()) return;
   gate_.OnChange();
   // The next host arrives at the same barriers.
-  for (const RankDirector::FreeRank& rank : freed) barriers_.Withdraw(worker.name, rank.rank);
+  for (const FreeRank& rank : freed) barriers_.Withdraw(worker.name, rank.rank);
   OnRanksFreed(freed);
   PlaceRanks(actions);
   ReleaseOnServers(freed, actions);
@@ -120,8 +118,8 @@ void Coordinator::PlaceRanks(DeferredActions& actions) {
   MaybeStartJob();
 }
 
-void Coordinator::OnRanksFreed(const std::vector<RankDirector::FreeRank>& ranks) {
-  for (const RankDirector::FreeRank& rank : ranks) evaluations_.Forget(rank.rank);
+void Coordinator::OnRanksFreed(const std::vector<FreeRank>& ranks) {
+  for (const FreeRank& rank : ranks) evaluations_.Forget(rank.rank);
 }
 
 void Coordinator::NoteProgress(const WorkerProgress& progress, Node& worker) {
@@ -173,8 +171,8 @@ void Coordinator::ForgetReader(const std::string& worker) {
 }
 
 bool Coordinator::HasTrained() const {
-  for (uint32_t rank = 0; rank < ranks_.ranks().total(); ++rank) {
-    const RankProgress* const progress = ranks_.ranks().ProgressOf(rank);
+  for (uint32_t rank = 0; rank < ranks_.total(); ++rank) {
+    const RankProgress* const progress = ranks_.ProgressOf(rank);
     if (progress != nullptr && progress->steps() > 0) return true;
   }
   return false;
@@ -188,8 +186,7 @@ Ticket Coordinator::ReportEvaluation(const ReportEvaluationRequest& request,
   if (rpc.refused()) return 0;
   const absl::Status allowed = CheckWorkerCanWait(request.node(), request.incarnation());
   if (!allowed.ok()) return rpc.Answer(allowed);
-  if (request.rank() < ranks_.ranks().total() &&
-      ranks_.ranks().HostOf(request.rank()) != request.node()) {
+  if (request.rank() < ranks_.total() && ranks_.HostOf(request.rank()) != request.node()) {
     return rpc.Answer(absl::InvalidArgumentError(
         absl::StrCat("rank ", request.rank(), " is not hosted by ", request.node())));
   }
@@ -229,8 +226,8 @@ void Coordinator::SkipLostEvaluation(DeferredActions& actions) {
   // A rank whose last part has not come would have to send the others again.
   if (!evaluations_.MayBeLost() || !pending_.evaluations.Any(any)) return;
   uint64_t steps = 0;
-  for (uint32_t rank = 0; rank < ranks_.ranks().total(); ++rank) {
-    const RankProgress* const progress = ranks_.ranks().ProgressOf(rank);
+  for (uint32_t rank = 0; rank < ranks_.total(); ++rank) {
+    const RankProgress* const progress = ranks_.ProgressOf(rank);
     if (progress != nullptr) steps = std::max(steps, progress->steps());
   }
   if (evaluations_.SkipBefore(steps))

@@ -2,24 +2,39 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "scheduler/membership/rank_placement.h"
+#include "spdlog/spdlog.h"
 
 namespace pawl {
+namespace {
 
-absl::Status LogicalWorkers::CheckRequestedRanks(const Worker& worker) const {
-  if (worker.requested_ranks.empty() && !worker.follows && decided_ &&
-      Predecessor(worker.name).empty()) {
+// "rank 3 is", "ranks 0, 1 are"
+std::string RanksText(const std::vector<FreeRank>& ranks) {
+  const auto number = [](std::string* out, const FreeRank& rank) {
+    absl::StrAppend(out, rank.rank);
+  };
+  return absl::StrCat(ranks.size() == 1 ? "rank " : "ranks ", absl::StrJoin(ranks, ", ", number),
+                      ranks.size() == 1 ? " is" : " are");
+}
+
+}  // namespace
+
+absl::Status LogicalWorkers::CheckJoin(const RegisterRequest& request,
+                                       const std::string& former_name) const {
+  if (request.logical_workers().empty() && !request.follows_assignment() && decided_ &&
+      Predecessor(former_name).empty()) {
     return absl::ResourceExhaustedError(
         absl::StrCat("all ", total(), " ranks are assigned; ",
                      "name free ones in logical_workers to host them"));
   }
   std::vector<bool> is_requested(total());
-  for (const uint32_t rank : worker.requested_ranks) {
+  for (const uint32_t rank : request.logical_workers()) {
     if (rank >= total()) {
       return absl::OutOfRangeError(
           absl::StrCat("logical_workers names rank ", rank, "; the job's last is ", total() - 1));
@@ -28,26 +43,25 @@ absl::Status LogicalWorkers::CheckRequestedRanks(const Worker& worker) const {
       return absl::InvalidArgumentError(
           absl::StrCat("logical_workers names rank ", rank, " twice"));
     is_requested[rank] = true;
-    if (!ranks_[rank].saved.host().empty() && ranks_[rank].saved.host() != worker.name) {
-      return absl::AlreadyExistsError(
-          absl::StrCat("rank ", rank, " is hosted by ", ranks_[rank].saved.host()));
+    if (!HostOf(rank).empty() && HostOf(rank) != former_name) {
+      return absl::AlreadyExistsError(absl::StrCat("rank ", rank, " is hosted by ", HostOf(rank)));
     }
   }
   return absl::OkStatus();
 }
 
-void LogicalWorkers::Join(const Worker& worker) {
+void LogicalWorkers::Join(const RegisterRequest& request, const Node& worker) {
+  const bool requests_ranks = !request.logical_workers().empty();
   Host& host = hosts_.emplace_back();
   host.saved.set_name(worker.name);
   host.saved.set_incarnation(worker.incarnation);
-  host.saved.set_requests_ranks(!worker.requested_ranks.empty());
-  host.saved.set_follows(worker.follows && worker.requested_ranks.empty());
+  host.saved.set_requests_ranks(requests_ranks);
+  host.saved.set_follows(request.follows_assignment() && !requests_ranks);
   host.version = ++version_;
   if (host.saved.follows()) return;
   // It keeps the ranks that it gets now, or in MaybeDecide.
-  const std::string predecessor =
-      worker.requested_ranks.empty() && decided_ ? Predecessor(worker.name) : "";
-  for (const uint32_t rank : worker.requested_ranks) Assign(host, ranks_[rank], nullptr);
+  const std::string predecessor = !requests_ranks && decided_ ? Predecessor(worker.name) : "";
+  for (const uint32_t rank : request.logical_workers()) Assign(host, ranks_[rank], nullptr);
   for (Rank& rank : ranks_) {
     // The servers may have released the finished ones in their former incarnation.
     const bool is_own = rank.saved.finished() && rank.saved.host() == worker.name;
@@ -70,53 +84,47 @@ bool LogicalWorkers::Drain(const std::string& worker) {
   return true;
 }
 
-std::vector<LogicalWorkers::FreeRank> LogicalWorkers::Leave(const Departure& departure,
-                                                            MonotonicTime now) {
+std::vector<FreeRank> LogicalWorkers::Leave(const Node& worker, const std::string& how, bool dead,
+                                            MonotonicTime now) {
+  NoteProgress(worker.progress);
   std::vector<FreeRank> free;
   for (uint32_t i = 0; i < total(); ++i) {
     Rank& rank = ranks_[i];
-    if (rank.saved.host() != departure.worker || rank.saved.finished()) continue;
+    if (HostOf(i) != worker.name || rank.saved.finished()) continue;
     free.push_back({i, rank.saved.incarnation()});
-    const bool no_step = !rank.HasProgressed();
+    rank.died_without_step = dead && !rank.HasProgressed();
     rank.CountSteps();
     const bool died_before =
-        rank.losses_without_a_step > 0 && rank.saved.last_host() == departure.worker;
-    rank.died_without_step = departure.may_return && no_step;
+        rank.losses_without_a_step > 0 && rank.saved.last_host() == worker.name;
     if (rank.died_without_step && rank.losses_without_a_step++ == 0) rank.first_loss = now;
-    rank.saved.set_last_host(rank.saved.host());
-    rank.saved.clear_host();
-    rank.saved.set_departure(departure.how);
-    rank.saved.set_must_return(departure.must_return);
     // A worker that keeps dying with the rank must not stall the others by being restarted.
-    rank.saved.set_is_reserved(departure.may_return && !rank.saved.leaving() && !died_before);
-    rank.saved.set_leaving(false);
-    rank.free_since = now;
+    const bool is_reserved = dead && !rank.saved.leaving() && !died_before;
+    rank.Free(absl::StrCat(NodeText(worker), " ", how), dead || !options_.serve_only, is_reserved,
+              now);
   }
-  std::erase_if(hosts_, [&](const Host& host) { return host.saved.name() == departure.worker; });
+  std::erase_if(hosts_, [&](const Host& host) { return host.saved.name() == worker.name; });
+  if (!free.empty()) spdlog::warn("{} {}; {} free", NodeText(worker), how, RanksText(free));
   return free;
 }
 
-bool LogicalWorkers::GiveUp(const std::string& worker, const std::string& how,
-                            const FreeRank& given_up, MonotonicTime now) {
-  if (given_up.rank >= total()) return false;
-  Rank& rank = ranks_[given_up.rank];
-  if (rank.saved.host() != worker || rank.saved.incarnation() != given_up.incarnation ||
-      rank.saved.finished())
-    return false;
-  rank.CountSteps();
-  rank.died_without_step = false;
-  rank.saved.set_last_host(rank.saved.host());
-  rank.saved.clear_host();
-  rank.saved.set_departure(how);
-  rank.saved.set_must_return(true);
-  rank.saved.set_is_reserved(false);
-  rank.saved.set_leaving(false);
-  rank.free_since = now;
-  return true;
+std::vector<FreeRank> LogicalWorkers::GiveUp(const Node& worker, const std::vector<FreeRank>& ranks,
+                                             MonotonicTime now) {
+  std::vector<FreeRank> given_up;
+  for (const FreeRank& one : ranks) {
+    if (one.rank >= total() || HostOf(one.rank) != worker.name || IsFinished(one.rank)) continue;
+    Rank& rank = ranks_[one.rank];
+    if (rank.saved.incarnation() != one.incarnation) continue;
+    rank.CountSteps();
+    rank.died_without_step = false;
+    rank.Free(absl::StrCat(NodeText(worker), " gave it up"), /*must_return=*/true,
+              /*is_reserved=*/false, now);
+    given_up.push_back(one);
+  }
+  return given_up;
 }
 
-std::vector<LogicalWorkers::FreeRank> LogicalWorkers::Finish(const std::string& worker,
-                                                             absl::Span<const uint32_t> ranks) {
+std::vector<FreeRank> LogicalWorkers::Finish(const std::string& worker,
+                                             absl::Span<const uint32_t> ranks) {
   std::vector<FreeRank> finished;
   for (uint32_t i = 0; i < total(); ++i) {
     Rank& rank = ranks_[i];
@@ -139,8 +147,8 @@ bool LogicalWorkers::MarkTold(const std::string& worker) {
   return is_new;
 }
 
-std::vector<LogicalWorkers::FreeRank> LogicalWorkers::LeavingUnheard(const std::string& worker,
-                                                                     uint64_t known_version) const {
+std::vector<FreeRank> LogicalWorkers::LeavingUnheard(const std::string& worker,
+                                                     uint64_t known_version) const {
   std::vector<FreeRank> unheard;
   for (uint32_t i = 0; i < total(); ++i) {
     const Rank& rank = ranks_[i];
@@ -153,10 +161,12 @@ std::vector<LogicalWorkers::FreeRank> LogicalWorkers::LeavingUnheard(const std::
   return unheard;
 }
 
-void LogicalWorkers::NoteProgress(const RankProgress& progress) {
-  if (progress.rank() >= total()) return;
-  StoredRank& known = ranks_[progress.rank()].saved;
-  if (known.progress().steps() <= progress.steps()) *known.mutable_progress() = progress;
+void LogicalWorkers::NoteProgress(const WorkerProgress& progress) {
+  for (const RankProgress& rank : progress.ranks()) {
+    if (rank.rank() >= total()) continue;
+    StoredRank& known = ranks_[rank.rank()].saved;
+    if (known.progress().steps() <= rank.steps()) *known.mutable_progress() = rank;
+  }
 }
 
 std::vector<std::string> LogicalWorkers::Place(MonotonicTime now,
@@ -171,6 +181,12 @@ std::vector<std::string> LogicalWorkers::Place(MonotonicTime now,
   for (const Host& host : hosts_) {
     if (host.version > before) changed.push_back(host.saved.name());
   }
+  std::map<std::string, std::vector<FreeRank>> gained;
+  for (uint32_t rank = 0; rank < total(); ++rank) {
+    if (ranks_[rank].saved.given_version() > before) gained[HostOf(rank)].push_back({rank});
+  }
+  for (const auto& [worker, ranks] : gained)
+    spdlog::info("{} given to {}", RanksText(ranks), worker);
   return changed;
 }
 
@@ -323,21 +339,31 @@ bool LogicalWorkers::AllFinished() const {
                      [](const Rank& rank) { return rank.saved.finished(); });
 }
 
-std::optional<LogicalWorkers::Assignment> LogicalWorkers::AssignmentOf(
-    const std::string& worker) const {
+std::optional<GetAssignmentResponse> LogicalWorkers::AssignmentOf(const std::string& worker) const {
   const Host* const host = Find(worker);
   if (host == nullptr || (!decided_ && !host->saved.requests_ranks())) return std::nullopt;
-  Assignment assignment;
-  assignment.version = host->version;
+  GetAssignmentResponse response;
+  response.set_logical_workers_total(total());
+  response.set_version(host->version);
   for (uint32_t i = 0; i < total(); ++i) {
-    const Rank& rank = ranks_[i];
+    const StoredRank& rank = ranks_[i].saved;
     // A worker that is not a follower asks only once and may not know that the rank has finished.
-    if (rank.saved.host() != worker || rank.saved.leaving() ||
-        (rank.saved.finished() && host->saved.follows()))
+    if (rank.host() != worker || rank.leaving() || (rank.finished() && host->saved.follows()))
       continue;
-    assignment.ranks.push_back({i, rank.saved.incarnation()});
+    LogicalWorkerAssignment& to = *response.add_logical_workers();
+    to.set_rank(i);
+    to.set_incarnation(rank.incarnation());
   }
-  return assignment;
+  return response;
+}
+
+WorkerGroup::Hosts LogicalWorkers::Hosts() const {
+  WorkerGroup::Hosts hosts;
+  for (const Rank& rank : ranks_) {
+    hosts.push_back(
+        {rank.saved.host(), rank.saved.incarnation(), rank.saved.leaving(), rank.saved.finished()});
+  }
+  return hosts;
 }
 
 bool LogicalWorkers::AllHosted() const {
@@ -345,12 +371,17 @@ bool LogicalWorkers::AllHosted() const {
                       [](const Rank& rank) { return rank.saved.host().empty(); });
 }
 
+bool LogicalWorkers::AnyHosted() const {
+  return std::any_of(ranks_.begin(), ranks_.end(),
+                     [](const Rank& rank) { return !rank.saved.host().empty(); });
+}
+
 const std::string& LogicalWorkers::LastHostOf(uint32_t rank) const {
   return ranks_[rank].saved.host().empty() ? ranks_[rank].saved.last_host()
                                            : ranks_[rank].saved.host();
 }
 
-std::vector<LogicalWorkers::FreeRank> LogicalWorkers::FreeRanks() const {
+std::vector<FreeRank> LogicalWorkers::FreeRanks() const {
   std::vector<FreeRank> free;
   for (uint32_t rank = 0; rank < total(); ++rank) {
     if (ranks_[rank].IsOrphaned()) free.push_back({rank, ranks_[rank].saved.incarnation()});
@@ -358,7 +389,7 @@ std::vector<LogicalWorkers::FreeRank> LogicalWorkers::FreeRanks() const {
   return free;
 }
 
-std::vector<LogicalWorkers::FreeRank> LogicalWorkers::RanksToRelease() const {
+std::vector<FreeRank> LogicalWorkers::RanksToRelease() const {
   if (AllFinished()) return {};
   std::vector<FreeRank> released = FreeRanks();
   for (uint32_t rank = 0; rank < total(); ++rank) {

@@ -2,6 +2,8 @@
 #ifndef PAWL_SCHEDULER_MEMBERSHIP_LOGICAL_WORKERS_H_
 #define PAWL_SCHEDULER_MEMBERSHIP_LOGICAL_WORKERS_H_
 
+#include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -13,6 +15,8 @@
 #include "client_lib/base/clock.h"
 #include "proto/scheduler.pb.h"
 #include "proto/scheduler_state.pb.h"
+#include "scheduler/membership/membership.h"
+#include "scheduler/membership/worker_group.h"
 
 namespace pawl {
 
@@ -20,6 +24,13 @@ namespace pawl {
 // this takes longer than --worker_return_timeout_s.
 // The count is not saved: after a restart of the scheduler it starts at 0.
 inline constexpr uint32_t kMaxLossesWithoutAStep = 5;
+
+struct FreeRank {
+  uint32_t rank = 0;
+  // The incarnation that the last host had.
+  uint64_t incarnation = 0;
+  bool operator==(const FreeRank&) const = default;
+};
 
 // Assigns the ranks 0 to total - 1. A worker either requests certain ranks and gets them at once,
 // or accepts the ranks that it is assigned. A worker of the second kind may be a follower, which
@@ -45,10 +56,12 @@ class LogicalWorkers {
  public:
   struct Options {
     uint32_t total = 0;
-    // See SetWantedWorkers.
+    // See SetWantedWorkers. 0: the first worker without requests gets all free ranks.
     uint32_t workers = 0;
     bool rebalance = false;
     MonotonicDuration takeover_grace = std::chrono::seconds(1);
+    // The job only serves tables: it runs without workers, and those that leave need no successor.
+    bool serve_only = false;
   };
   explicit LogicalWorkers(const Options& options)
       : options_(options),
@@ -56,22 +69,18 @@ class LogicalWorkers {
         rebalance_(options.rebalance),
         ranks_(options.total) {}
 
-  struct Worker {
-    std::string name;
-    // The incarnation of the process, and of its ranks unless it is a follower.
-    uint64_t incarnation = 0;
-    std::vector<uint32_t> requested_ranks = {};
-    bool follows = false;
-  };
-  // The number of workers, without draining ones, that must join before ranks are assigned. 0: the
-  // first worker without requests gets all free ranks. Not saved.
-  void SetWantedWorkers(uint32_t workers) { wanted_workers_ = workers; }
-  // Whether the worker may join. OUT_OF_RANGE for an impossible rank, INVALID_ARGUMENT for a rank
-  // named twice, ALREADY_EXISTS for a rank that another worker hosts, RESOURCE_EXHAUSTED if the
-  // worker would never get a rank.
-  absl::Status CheckRequestedRanks(const Worker& worker) const;
-  // REQUIRES: CheckRequestedRanks(worker) is OK, and the worker has not joined, or has left.
-  void Join(const Worker& worker);
+  // The number of workers, without draining ones, that must join before ranks are assigned: at
+  // least 1, unless the job only serves. Not saved.
+  void SetWantedWorkers(uint32_t workers) {
+    wanted_workers_ = std::max(workers, options_.serve_only ? 0u : 1u);
+  }
+  // Whether the worker may join. `former_name`: the name of a worker that returns, else empty.
+  // OUT_OF_RANGE for an impossible rank, INVALID_ARGUMENT for a rank named twice, ALREADY_EXISTS
+  // for a rank that another worker hosts, RESOURCE_EXHAUSTED if the worker would never get a rank.
+  absl::Status CheckJoin(const RegisterRequest& request, const std::string& former_name) const;
+  // The worker's ranks have its incarnation unless it is a follower. REQUIRES: CheckJoin is OK, and
+  // the worker has not joined, or has left.
+  void Join(const RegisterRequest& request, const Node& worker);
   // The worker can start a rank at once. Returns whether it was not ready before.
   bool MarkReady(const std::string& worker);
   // The follower must give up its ranks, if others can take them. Returns whether it was not
@@ -80,26 +89,15 @@ class LogicalWorkers {
   // Sets Options::rebalance from now on.
   void Rebalance() { rebalance_ = true; }
 
-  struct Departure {
-    std::string worker;
-    // "worker-1 (host pid 7) died: ..."
-    std::string how;
-    // The job fails if no successor takes over in time (CheckReturn).
-    bool must_return = true;
-    // It may return by itself; its ranks are reserved for the grace period.
-    bool may_return = true;
-  };
-  struct FreeRank {
-    uint32_t rank = 0;
-    // The incarnation that the last host had.
-    uint64_t incarnation = 0;
-  };
-  // Frees the worker's unfinished ranks and returns them.
-  std::vector<FreeRank> Leave(const Departure& departure, MonotonicTime now);
-
-  // The worker gives up the rank. False: that incarnation has ended, or the rank has finished.
-  bool GiveUp(const std::string& worker, const std::string& how, const FreeRank& given_up,
-              MonotonicTime now);
+  // Frees the worker's unfinished ranks and returns them. `how` describes how it left. The ranks of
+  // a dead worker, which may return by itself, are reserved for the grace period. The job fails if
+  // no successor takes over in time (CheckReturn), unless the job only serves and the worker left.
+  std::vector<FreeRank> Leave(const Node& worker, const std::string& how, bool dead,
+                              MonotonicTime now);
+  // Frees and returns those of the ranks that the worker hosts in these incarnations and that have
+  // not finished.
+  std::vector<FreeRank> GiveUp(const Node& worker, const std::vector<FreeRank>& ranks,
+                               MonotonicTime now);
 
   // Assigns free ranks and decides which ranks their hosts must give up. Returns the workers whose
   // assignments changed. To be called after each change, and as time passes.
@@ -111,24 +109,19 @@ class LogicalWorkers {
   std::vector<FreeRank> Finish(const std::string& worker, absl::Span<const uint32_t> ranks = {});
   bool AllFinished() const;
 
-  struct Assignment {
-    uint64_t version = 0;
-    // Ascending.
-    std::vector<FreeRank> ranks;
-  };
-  // The ranks that the worker must host. nullopt while undecided.
-  std::optional<Assignment> AssignmentOf(const std::string& worker) const;
+  // The ranks that the worker must host, ascending and without tickets. nullopt while undecided.
+  std::optional<GetAssignmentResponse> AssignmentOf(const std::string& worker) const;
+  WorkerGroup::Hosts Hosts() const;
   // Whether the worker is a follower.
   bool Follows(const std::string& worker) const;
   // Whether the free ranks have been assigned for the first time.
   bool decided() const { return decided_; }
-  // Whether every rank has a host.
+  // Whether every rank, or any, has a host.
   bool AllHosted() const;
+  bool AnyHosted() const;
   // The host of the rank. Empty: none.
   const std::string& HostOf(uint32_t rank) const { return ranks_[rank].saved.host(); }
-  // The rank's incarnation; whether its host must give it up; whether it completed all its steps.
-  uint64_t IncarnationOf(uint32_t rank) const { return ranks_[rank].saved.incarnation(); }
-  bool IsLeaving(uint32_t rank) const { return ranks_[rank].saved.leaving(); }
+  // Whether the rank has completed all its steps.
   bool IsFinished(uint32_t rank) const { return ranks_[rank].saved.finished(); }
   // HostOf, or if there is none the last host.
   const std::string& LastHostOf(uint32_t rank) const;
@@ -150,8 +143,8 @@ class LogicalWorkers {
   // taken away after assignment `known_version`, the newest that it knows. 0: it knows none.
   std::vector<FreeRank> LeavingUnheard(const std::string& worker, uint64_t known_version) const;
 
-  // The host's report on its rank. Ignored if it has fewer steps than an earlier report.
-  void NoteProgress(const RankProgress& progress);
+  // A worker's report on its ranks. Ignored for a rank with fewer steps than in an earlier report.
+  void NoteProgress(const WorkerProgress& progress);
   // nullptr: no report yet.
   const RankProgress* ProgressOf(uint32_t rank) const {
     return ranks_[rank].saved.has_progress() ? &ranks_[rank].saved.progress() : nullptr;
@@ -179,6 +172,16 @@ class LogicalWorkers {
 
     uint64_t Steps() const { return saved.progress().steps(); }
     bool HasProgressed() const { return Steps() > steps_when_given; }
+    // The host no longer has it.
+    void Free(const std::string& departure, bool must_return, bool is_reserved, MonotonicTime now) {
+      saved.set_last_host(saved.host());
+      saved.clear_host();
+      saved.set_departure(departure);
+      saved.set_must_return(must_return);
+      saved.set_is_reserved(is_reserved);
+      saved.set_leaving(false);
+      free_since = now;
+    }
     // To be called at each change of host.
     void CountSteps() {
       if (HasProgressed()) losses_without_a_step = 0;

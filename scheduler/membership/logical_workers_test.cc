@@ -23,37 +23,48 @@ constexpr seconds kGrace{5};
 // Drives workers that join, report and leave.
 class LogicalWorkersTest : public testing::Test {
  protected:
-  void Begin(uint32_t total, uint32_t workers, bool rebalance = false) {
-    ranks_ = std::make_unique<LogicalWorkers>(LogicalWorkers::Options{
-        .total = total, .workers = workers, .rebalance = rebalance, .takeover_grace = kGrace});
+  void Begin(uint32_t total, uint32_t workers, bool rebalance = false, bool serve_only = false) {
+    ranks_ = std::make_unique<LogicalWorkers>(LogicalWorkers::Options{.total = total,
+                                                                      .workers = workers,
+                                                                      .rebalance = rebalance,
+                                                                      .takeover_grace = kGrace,
+                                                                      .serve_only = serve_only});
   }
   // Joins a ready follower.
   void Join(const std::string& worker, bool ready = true) {
-    ASSERT_TRUE(ranks_->CheckRequestedRanks({.name = worker, .follows = true}).ok());
-    ranks_->Join({.name = worker, .incarnation = ++incarnation_, .follows = true});
+    JoinAs(worker, Request({}, /*follows=*/true));
     if (ready) ranks_->MarkReady(worker);
     Place();
   }
   void JoinWith(const std::string& worker, const Ranks& requested_ranks) {
-    const LogicalWorkers::Worker joining = {
-        .name = worker, .incarnation = ++incarnation_, .requested_ranks = requested_ranks};
-    ASSERT_TRUE(ranks_->CheckRequestedRanks(joining).ok());
-    ranks_->Join(joining);
+    JoinAs(worker, Request(requested_ranks, /*follows=*/false));
     Place();
+  }
+  void JoinAs(const std::string& worker, const RegisterRequest& request) {
+    ASSERT_TRUE(ranks_->CheckJoin(request, worker).ok());
+    Node node = Named(worker);
+    node.incarnation = ++incarnation_;
+    ranks_->Join(request, node);
+  }
+  static RegisterRequest Request(const Ranks& requested_ranks, bool follows) {
+    RegisterRequest request;
+    request.mutable_logical_workers()->Add(requested_ranks.begin(), requested_ranks.end());
+    request.set_follows_assignment(follows);
+    return request;
+  }
+  static Node Named(const std::string& name) {
+    Node node;
+    node.name = name;
+    return node;
   }
   absl::StatusCode Check(const std::string& worker, const Ranks& requested_ranks = {},
                          bool follows = false) {
-    return ranks_
-        ->CheckRequestedRanks(
-            {.name = worker, .requested_ranks = requested_ranks, .follows = follows})
-        .code();
+    return ranks_->CheckJoin(Request(requested_ranks, follows), worker).code();
   }
-  Ranks Leave(const std::string& worker, bool may_return = true) {
+  Ranks Leave(const std::string& worker, bool dead = true) {
     Ranks free;
-    for (const auto& rank :
-         ranks_->Leave({worker, worker + " died", true, may_return}, clock_.Now())) {
+    for (const auto& rank : ranks_->Leave(Named(worker), "died", dead, clock_.Now()))
       free.push_back(rank.rank);
-    }
     Place();
     return free;
   }
@@ -62,9 +73,9 @@ class LogicalWorkersTest : public testing::Test {
       changed_.insert(worker);
   }
   void Step(uint32_t rank, uint64_t steps) {
-    RankProgress progress;
-    progress.set_rank(rank);
-    progress.set_steps(steps);
+    WorkerProgress progress;
+    progress.add_ranks()->set_rank(rank);
+    progress.mutable_ranks(0)->set_steps(steps);
     ranks_->NoteProgress(progress);
   }
   void Pass(MonotonicDuration duration) {
@@ -76,9 +87,13 @@ class LogicalWorkersTest : public testing::Test {
     const Ranks assigned = Assigned(worker);
     for (const uint32_t rank : RanksOf(worker)) {
       if (std::find(assigned.begin(), assigned.end(), rank) != assigned.end()) continue;
-      ranks_->GiveUp(worker, worker + " gave it up", {rank, IncarnationOf(rank)}, clock_.Now());
+      GiveUp(worker, rank, IncarnationOf(rank));
     }
     Place();
+  }
+  // Whether the worker hosted the rank.
+  bool GiveUp(const std::string& worker, uint32_t rank, uint64_t incarnation) {
+    return !ranks_->GiveUp(Named(worker), {{rank, incarnation}}, clock_.Now()).empty();
   }
   Ranks RanksOf(const std::string& worker) {
     Ranks ranks;
@@ -91,10 +106,10 @@ class LogicalWorkersTest : public testing::Test {
     Ranks ranks;
     const auto assignment = ranks_->AssignmentOf(worker);
     if (!assignment.has_value()) return {99};
-    for (const auto& rank : assignment->ranks) ranks.push_back(rank.rank);
+    for (const auto& rank : assignment->logical_workers()) ranks.push_back(rank.rank());
     return ranks;
   }
-  uint64_t Version(const std::string& worker) { return ranks_->AssignmentOf(worker)->version; }
+  uint64_t Version(const std::string& worker) { return ranks_->AssignmentOf(worker)->version(); }
   uint64_t IncarnationOf(uint32_t rank) {
     return ranks_->Save().ranks(static_cast<int>(rank)).incarnation();
   }
@@ -115,7 +130,7 @@ TEST_F(LogicalWorkersTest, RanksAreSharedInRunsOnceAllWorkersJoined) {
   Begin(5, 2);
   Join("worker-0");
   EXPECT_FALSE(ranks_->AssignmentOf("worker-0").has_value());
-  EXPECT_FALSE(ranks_->AllHosted());
+  EXPECT_FALSE(ranks_->AnyHosted());
   Join("worker-1");
   EXPECT_EQ(Assigned("worker-0"), (Ranks{0, 1, 2}));
   EXPECT_EQ(Assigned("worker-1"), (Ranks{3, 4}));
@@ -294,9 +309,9 @@ TEST_F(LogicalWorkersTest, RanksOfALeaverGoToTheLivingAtOnce) {
   Begin(4, 2);
   Join("worker-0");
   Join("worker-1");
-  Leave("worker-1", /*may_return=*/false);
+  Leave("worker-1", /*dead=*/false);
   EXPECT_EQ(Assigned("worker-0"), (Ranks{0, 1, 2, 3}));
-  Leave("worker-0", /*may_return=*/false);
+  Leave("worker-0", /*dead=*/false);
   EXPECT_EQ(ranks_->FreeRanks().size(), 4u) << "those of the last dead worker";
   Join("worker-2", /*ready=*/false);
   EXPECT_EQ(Assigned("worker-2"), (Ranks{0, 1, 2, 3}));
@@ -367,14 +382,14 @@ TEST_F(LogicalWorkersTest, JoinerGetsRanksThatOthersGaveUp) {
   EXPECT_EQ(ranks_->HostOf(2), "worker-0") << "it has not given it up";
   EXPECT_EQ(changed_, (std::set<std::string>{"worker-0", "worker-1"}));
   const uint64_t before = IncarnationOf(2);
-  EXPECT_FALSE(ranks_->GiveUp("worker-0", "", {2, before + 100}, clock_.Now()));
-  EXPECT_FALSE(ranks_->GiveUp("worker-1", "", {2, before}, clock_.Now()));
+  EXPECT_FALSE(GiveUp("worker-0", 2, before + 100));
+  EXPECT_FALSE(GiveUp("worker-1", 2, before));
   GiveUpWhatIsNotAssigned("worker-0");
   EXPECT_EQ(Assigned("worker-2"), (Ranks{2}));
   EXPECT_GT(IncarnationOf(2), before);
   GiveUpWhatIsNotAssigned("worker-1");
   EXPECT_EQ(Assigned("worker-2"), (Ranks{2, 5}));
-  EXPECT_FALSE(ranks_->GiveUp("worker-0", "", {2, before}, clock_.Now()))
+  EXPECT_FALSE(GiveUp("worker-0", 2, before))
       << "a repeated release is about the former incarnation";
 }
 
@@ -445,7 +460,7 @@ TEST_F(LogicalWorkersTest, OnlyNamedRanksFinish) {
   ranks_->Finish("worker-0", {1});
   EXPECT_EQ(Leave("worker-0"), (Ranks{0, 2}));
   ranks_->Finish("worker-0", {0});
-  EXPECT_FALSE(ranks_->GiveUp("worker-0", "", {1, IncarnationOf(1)}, clock_.Now()));
+  EXPECT_FALSE(GiveUp("worker-0", 1, IncarnationOf(1)));
   EXPECT_EQ(ranks_->FreeRanks().size(), 2u);
 }
 
@@ -463,10 +478,10 @@ TEST_F(LogicalWorkersTest, OrphanedRanksFailTheJobByName) {
   EXPECT_FALSE(ranks_->CheckReturn(clock_.Now(), seconds(5)).has_value());
 }
 
-TEST_F(LogicalWorkersTest, JobWithoutMustReturnWaitsForNoSuccessor) {
-  Begin(1, 0);
+TEST_F(LogicalWorkersTest, ServeOnlyJobWaitsForNoSuccessor) {
+  Begin(1, 0, /*rebalance=*/false, /*serve_only=*/true);
   JoinWith("worker-0", {0});
-  ranks_->Leave({"worker-0", "left", /*must_return=*/false, /*may_return=*/false}, clock_.Now());
+  Leave("worker-0", /*dead=*/false);
   Pass(seconds(1000));
   EXPECT_FALSE(ranks_->CheckReturn(clock_.Now(), seconds(5)).has_value());
 }
@@ -474,19 +489,20 @@ TEST_F(LogicalWorkersTest, JobWithoutMustReturnWaitsForNoSuccessor) {
 TEST_F(LogicalWorkersTest, ProgressOfARankOnlyGrows) {
   Begin(2, 1);
   EXPECT_EQ(ranks_->ProgressOf(1), nullptr);
-  RankProgress progress;
+  WorkerProgress report;
+  RankProgress& progress = *report.add_ranks();
   progress.set_rank(1);
   progress.set_steps(7);
   progress.set_samples(70);
-  ranks_->NoteProgress(progress);
+  ranks_->NoteProgress(report);
   progress.set_steps(6);
   progress.set_samples(60);
-  ranks_->NoteProgress(progress);
+  ranks_->NoteProgress(report);
   EXPECT_EQ(ranks_->ProgressOf(1)->samples(), 70u);
   Restart();
   EXPECT_EQ(ranks_->ProgressOf(1)->steps(), 7u);
   progress.set_rank(2);
-  ranks_->NoteProgress(progress);
+  ranks_->NoteProgress(report);
 }
 
 TEST_F(LogicalWorkersTest, RestoredAssignmentContinues) {
