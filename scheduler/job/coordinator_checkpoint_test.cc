@@ -128,11 +128,8 @@ TEST_F(CoordinatorCheckpointTest, PeriodicCheckpointIsMadeAfterARestart) {
 
 TEST_F(CoordinatorCheckpointTest, EvaluationAtOrAfterTheCutIsLeftOut) {
   Train("evaluation { early_stopping { patience: 3 } }");
-  const auto evaluate = [&](uint64_t number, bool good) {
-    for (uint32_t rank = 0; rank < 4; ++rank) Report(worker_, rank, number, good);
-  };
   Reach(10);
-  evaluate(1, false);  // at step 10
+  ReportAll(worker_, 1, false);  // at step 10
   Reach(18);
   servers_.Hold();
   Ask("/asked");
@@ -153,9 +150,9 @@ TEST_F(CoordinatorCheckpointTest, EvaluationAtOrAfterTheCutIsLeftOut) {
   written_[1].done(std::string("/asked/b"));
   servers_.Hold();
   Ask("/asked");
-  Reach(28);           // of step 30
-  evaluate(2, false);  // at step 20
-  evaluate(3, false);  // at step 30
+  Reach(28);                     // of step 30
+  ReportAll(worker_, 2, false);  // at step 20
+  ReportAll(worker_, 3, false);  // at step 30
   servers_.Release();
   ASSERT_EQ(written_.size(), 3u);
   EXPECT_EQ(written_[2].manifest.step(), 30u);

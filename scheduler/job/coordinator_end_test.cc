@@ -61,8 +61,8 @@ TEST_F(EndCheckpointTest, FinalCheckpointIsMadeBeforeTheJobCompletes) {
 
 TEST_F(EndCheckpointTest, FinalCheckpointHasTheRestoredBestParameters) {
   Train("checkpoint { dir: '/c' } evaluation { early_stopping { patience: 1 } }");
-  for (uint32_t rank = 0; rank < 4; ++rank) Report(worker_, rank, 1, true);
-  for (uint32_t rank = 0; rank < 4; ++rank) Report(worker_, rank, 2, false);
+  ReportAll(worker_, 1, true);
+  ReportAll(worker_, 2, false);
   servers_.TakeCalls();
   FinishAll();
   const std::vector<std::string> calls = servers_.TakeCalls();
@@ -84,8 +84,8 @@ TEST_F(EndCheckpointTest, FinalCheckpointHasTheRestoredBestParameters) {
 // not evaluate there.
 TEST_F(EndCheckpointTest, EvaluationOfTheEndCountsIfItIsBest) {
   Train("checkpoint { dir: '/c' } evaluation { early_stopping { patience: 1 } }");
-  for (uint32_t rank = 0; rank < 4; ++rank) Report(worker_, rank, 1, false);
-  for (uint32_t rank = 0; rank < 4; ++rank) Report(worker_, rank, 2, true);
+  ReportAll(worker_, 1, false);
+  ReportAll(worker_, 2, true);
   FinishAll();
   SchedulerState state;
   ASSERT_EQ(written_.size(), 1u);
@@ -290,8 +290,8 @@ TEST_F(EndCheckpointTest, RestartedSchedulerMakesIt) {
 TEST_F(EndCheckpointTest, RestartDuringInspectionKeepsTheCheckpoint) {
   options_.state_changed = [this] { state_has_changed_ = true; };
   Train("checkpoint { dir: '/c' } evaluation { early_stopping { patience: 1 } }");
-  for (uint32_t rank = 0; rank < 4; ++rank) Report(worker_, rank, 1, true);
-  for (uint32_t rank = 0; rank < 4; ++rank) Report(worker_, rank, 2, false);
+  ReportAll(worker_, 1, true);
+  ReportAll(worker_, 2, false);
   FinishAll();
   ASSERT_EQ(written_.size(), 1u);
   servers_.TakeCalls();
@@ -394,8 +394,7 @@ TEST_F(EndCheckpointTest, RestoreWithoutEarlyStoppingKeepsTheParameters) {
     evaluations.set_best_is_kept(true);
     evaluations.set_stop_training(true);
   });
-  const auto answer = Report(worker_, 0, 2, true);
-  for (uint32_t rank = 1; rank < 4; ++rank) Report(worker_, rank, 2, true);
+  const auto answer = ReportAll(worker_, 2, true);
   ASSERT_TRUE(answer->has_value() && (*answer)->ok());
   EXPECT_FALSE((**answer)->stop());
   FinishAll();

@@ -18,17 +18,11 @@ using std::chrono::seconds;
 
 class FailoverTest : public CoordinatorFixture {
  protected:
-  // The job runs, with `servers` servers and one worker, which is the last of nodes_.
   void Run(uint32_t servers, const std::string& job,
            const std::function<void(Coordinator::Options&)>& change = nullptr) {
     Begin(job, servers, 1, change);
-    for (uint32_t i = 0; i < servers; ++i) Join(SERVER_ROLE);
-    worker_ = Join(WORKER_ROLE);
-    Pass(milliseconds(100));
-    ASSERT_EQ(Status().state(), RUNNING);
+    JoinAll(servers);
   }
-
-  RegisterResponse worker_;
 };
 
 TEST_F(FailoverTest, BackupsTakeOverAndRedundancyIsRepaired) {
@@ -428,9 +422,7 @@ TEST_F(FailoverTest, CallsCarryTheRoutingEpoch) {
     EXPECT_EQ(servers_.last_routing_epoch(), epoch);
   };
   asked_when_adopted({"CreateTable"}, [&] { CreateTable("t"); });
-  asked_when_adopted({"KeepBest 10"}, [&] {
-    for (uint32_t rank = 0; rank < 4; ++rank) Report(worker_, rank, 1, true);
-  });
+  asked_when_adopted({"KeepBest 10"}, [&] { ReportAll(worker_, 1, true); });
   EXPECT_EQ(Status().evaluations_size(), 1);
   std::vector<std::string> releases;
   for (int rank = 0; rank < 4; ++rank) {
@@ -501,7 +493,7 @@ TEST_F(FailoverTest, ServerDeathDuringInspectionIsHarmless) {
 // Otherwise the best parameters could not be restored, and the job would fail.
 TEST_F(FailoverTest, RedundancyReturnsWhileTheJobFinishes) {
   Run(3, TrainingJob(3, 2, "min_in_sync: 2 evaluation { early_stopping { patience: 1 } }"));
-  for (uint32_t rank = 0; rank < 4; ++rank) Report(worker_, rank, 1, true);
+  ReportAll(worker_, 1, true);
   Pass(milliseconds(100));
   servers_.Hold();
   ASSERT_TRUE(Finish(worker_).ok());

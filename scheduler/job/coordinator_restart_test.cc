@@ -26,13 +26,8 @@ class RestartTest : public CoordinatorFixture {
  protected:
   void Run(uint32_t servers, const std::string& job) {
     BeginWithStore(job, servers, 1);
-    for (uint32_t i = 0; i < servers; ++i) Join(SERVER_ROLE);
-    worker_ = Join(WORKER_ROLE);
-    Pass(milliseconds(100));
-    ASSERT_EQ(Status().state(), RUNNING);
+    JoinAll(servers);
   }
-
-  RegisterResponse worker_;
 };
 
 TEST_F(RestartTest, NodesContinueAfterARestart) {
@@ -328,15 +323,10 @@ TEST_F(RestartTest, TableInProgressIsCreated) {
 
 TEST_F(RestartTest, EvaluationsContinueAfterARestart) {
   Run(1, TrainingJob(2, 1, "evaluation { early_stopping { patience: 2 } }"));
-  const auto evaluate = [&](uint64_t evaluation, bool good) {
-    Answer<ReportEvaluationResponse> last;
-    for (uint32_t rank = 0; rank < 4; ++rank) last = Report(worker_, rank, evaluation, good);
-    return (**last)->stop();
-  };
-  EXPECT_FALSE(evaluate(1, true));
-  EXPECT_FALSE(evaluate(2, false));
+  EXPECT_FALSE((**ReportAll(worker_, 1, true))->stop());
+  EXPECT_FALSE((**ReportAll(worker_, 2, false))->stop());
   Restart();
-  EXPECT_TRUE(evaluate(3, false));
+  EXPECT_TRUE((**ReportAll(worker_, 3, false))->stop());
   servers_.TakeCalls();
   Restart();
   ASSERT_TRUE(Finish(worker_).ok());
@@ -536,8 +526,7 @@ TEST_F(RestartTest, UnsavedChangeIsMadeAgain) {
 TEST_F(RestartTest, FailingStoreEndsNothing) {
   Run(1, TrainingJob(1, 1, "evaluation { early_stopping { patience: 1 } }"));
   HoldSaves();
-  Answer<ReportEvaluationResponse> last;
-  for (uint32_t rank = 0; rank < 4; ++rank) last = Report(worker_, rank, 1, true);
+  const auto last = ReportAll(worker_, 1, true);
   const auto table = CreateTable("t");
   Pass(seconds(200));
   EXPECT_EQ(Status().state(), RUNNING);
@@ -553,8 +542,7 @@ TEST_F(RestartTest, EvaluationIsComputedDuringASave) {
   Run(1, TrainingJob(1, 1));
   HoldSaves();
   CreateTable("t");
-  Answer<ReportEvaluationResponse> last;
-  for (uint32_t rank = 0; rank < 4; ++rank) last = Report(worker_, rank, 1, true);
+  const auto last = ReportAll(worker_, 1, true);
   EXPECT_EQ(Status().evaluations_size(), 1);
   EXPECT_FALSE(last->has_value()) << "the result is not saved";
   ReleaseSaves();
@@ -598,9 +586,7 @@ TEST_F(RestartTest, ServersOfAnEndedJobShowNoOutdatedState) {
   BeginWithStore(TrainingJob(2, 1), 1, 1, [&](Coordinator::Options& options) {
     options.state_is_outdated = [&](const std::string& why) { reasons.push_back(why); };
   });
-  Join(SERVER_ROLE);
-  worker_ = Join(WORKER_ROLE);
-  Pass(milliseconds(100));
+  JoinAll(1);
   ASSERT_TRUE(Finish(worker_).ok());
   ASSERT_EQ(Status().state(), COMPLETED);
   ASSERT_GT(NodeNamed("server-0").routing.epoch(), 0u);

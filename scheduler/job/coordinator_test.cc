@@ -313,14 +313,14 @@ TEST_F(CoordinatorTest, EvaluationHasItsTime) {
   const RegisterResponse worker = Join(WORKER_ROLE);
   EXPECT_FALSE(Status().has_sparse_learning_rate());
   clock_.Advance(std::chrono::milliseconds(500));
-  for (uint32_t rank = 0; rank < 4; ++rank) Report(worker, rank, 1, true);
+  ReportAll(worker, 1, true);
   ASSERT_EQ(Status().evaluations_size(), 1);
   const EvaluationResult result = Status().evaluations(0);
   EXPECT_EQ(result.unix_ms(), 1234567u);
   EXPECT_EQ(result.train_s(), Status().train_s());
   EXPECT_EQ(result.trained_samples(), Status().samples());
   EXPECT_GT(result.calibration_bins_size(), 0);
-  for (uint32_t rank = 0; rank < 4; ++rank) Report(worker, rank, 2, true);
+  ReportAll(worker, 2, true);
   ASSERT_EQ(Status().evaluations_size(), 2);
   EXPECT_EQ(Status().evaluations(0).calibration_bins_size(), 0) << "only the latest has bins";
   EXPECT_GT(Status().evaluations(1).calibration_bins_size(), 0);
@@ -356,19 +356,14 @@ TEST_F(CoordinatorTest, EarlyStoppingKeepsAndRestoresTheBest) {
   Join(SERVER_ROLE);
   Join(SERVER_ROLE);
   const RegisterResponse worker = Join(WORKER_ROLE);
-  const auto evaluate = [&](uint64_t evaluation, bool good) {
-    Answer<ReportEvaluationResponse> last;
-    for (uint32_t rank = 0; rank < 4; ++rank) last = Report(worker, rank, evaluation, good);
-    return last;
-  };
   servers_.Hold();
-  const auto first = evaluate(1, true);
+  const auto first = ReportAll(worker, 1, true);
   EXPECT_FALSE(first->has_value()) << "answered before the best was kept";
   servers_.Release();
   ASSERT_TRUE(first->has_value());
   EXPECT_FALSE((**first)->stop());
   EXPECT_EQ(servers_.TakeCalls(), (std::vector<std::string>{"s:1 KeepBest 10", "s:2 KeepBest 10"}));
-  EXPECT_TRUE((**evaluate(2, false))->stop());
+  EXPECT_TRUE((**ReportAll(worker, 2, false))->stop());
   EXPECT_TRUE(servers_.TakeCalls().empty());
 
   ASSERT_TRUE(Finish(worker).ok());
@@ -391,8 +386,7 @@ TEST_F(CoordinatorTest, ReadTimeoutGrowsWithTheModel) {
   }
   const RegisterResponse worker = Join(WORKER_ROLE);
   servers_.Hold();
-  Answer<ReportEvaluationResponse> last;
-  for (uint32_t rank = 0; rank < 4; ++rank) last = Report(worker, rank, 1, true);
+  const auto last = ReportAll(worker, 1, true);
   Pass(kKeepBestTimeout + kReading - seconds(1));
   ASSERT_EQ(Status().state(), RUNNING);
   servers_.Release();

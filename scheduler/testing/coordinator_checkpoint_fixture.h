@@ -72,7 +72,6 @@ class CoordinatorCheckpointTest : public CoordinatorFixture {
   }
 
   std::vector<RegisterResponse> server_nodes_;
-  RegisterResponse worker_;
   std::vector<Written> written_;
 };
 

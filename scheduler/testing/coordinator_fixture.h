@@ -266,6 +266,13 @@ class CoordinatorFixture : public testing::Test {
     Save();
     return *response;
   }
+  // The job runs, with these servers and one worker, which is the last of nodes_.
+  void JoinAll(uint32_t servers) {
+    for (uint32_t i = 0; i < servers; ++i) Join(SERVER_ROLE);
+    worker_ = Join(WORKER_ROLE);
+    Pass(std::chrono::milliseconds(100));
+    ASSERT_EQ(Status().state(), RUNNING);
+  }
   void Add(const RegisterRequest& request, const RegisterResponse& response) {
     FakeNode node;
     node.registration = response;
@@ -471,6 +478,13 @@ class CoordinatorFixture : public testing::Test {
     return Call(&Coordinator::ReportEvaluation, EvaluationOf(node, rank, evaluation, good));
   }
 
+  // All ranks report; returns the last answer.
+  Answer<ReportEvaluationResponse> ReportAll(const RegisterResponse& node, uint64_t evaluation,
+                                             bool good) {
+    for (uint32_t rank = 0; rank < 3; ++rank) Report(node, rank, evaluation, good);
+    return Report(node, 3, evaluation, good);
+  }
+
   absl::Status Finish(const RegisterResponse& node, uint64_t samples = 100,
                       const std::string& failure = "") {
     auto request = From<FinishWorkRequest>(node);
@@ -505,6 +519,8 @@ class CoordinatorFixture : public testing::Test {
   Coordinator::Options options_;
   std::unique_ptr<Coordinator> coordinator_;
   std::vector<FakeNode> nodes_;
+  // The worker of a job that has one.
+  RegisterResponse worker_;
   // All published routings, by epoch.
   std::map<uint64_t, std::string> told_;
   // The number of routings that nodes received as changes.
