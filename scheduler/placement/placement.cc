@@ -31,6 +31,12 @@ void NoteInSyncChanged(uint64_t epoch, ReplicaSet& set) {
   set.confirm_since = set.IsUnconfirmed() ? epoch : 0;
 }
 
+// The server, no longer in sync, retains its files.
+void Retain(ServerNumber server, uint64_t epoch, ReplicaSet& set) {
+  Add(server, set.retained);
+  set.retained_since = epoch;
+}
+
 // REQUIRES: no primary, and none is yielding.
 void ElectPrimary(const std::vector<ServerNumber>& unsettled, uint64_t epoch, ReplicaSet& set) {
   if (set.backups.empty() && !set.fallbacks.empty()) {
@@ -78,11 +84,6 @@ bool ReplicaSet::IsUnconfirmed() const {
 
 bool ReplicaSet::IsUnavailable() const {
   return primary == kNoServer && yielding == kNoServer && backups.empty();
-}
-
-void Retain(ServerNumber server, uint64_t epoch, ReplicaSet& set) {
-  Add(server, set.retained);
-  set.retained_since = epoch;
 }
 
 void LeaveInSync(ServerNumber backup, uint64_t epoch, ReplicaSet& set) {

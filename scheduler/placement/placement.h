@@ -189,8 +189,6 @@ std::vector<uint32_t> ReleaseServer(ServerNumber server, bool needed, Placement&
 void Promote(ReplicaSet& set, uint64_t epoch);
 // The backup, which is present, leaves the in-sync set.
 void LeaveInSync(ServerNumber backup, uint64_t epoch, ReplicaSet& set);
-// The server, no longer in sync, retains its files.
-void Retain(ServerNumber server, uint64_t epoch, ReplicaSet& set);
 
 }  // namespace pawl
 

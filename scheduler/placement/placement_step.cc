@@ -219,9 +219,7 @@ MovesLeft RemainingMoves(const PlacementTarget& target, const Placement& placeme
     left.in_progress += static_cast<uint32_t>(set.learners.size());
     if (p >= target.partitions.size() || target.partitions[p].empty()) continue;
     for (const ServerNumber server : target.partitions[p]) {
-      if (set.InSync(server)) continue;
-      left.partitions.push_back(p);
-      left.servers.push_back(server);
+      if (!set.InSync(server)) left.partitions.push_back(p);
     }
     left.handovers += set.primary != kNoServer && set.primary != target.partitions[p].front();
   }

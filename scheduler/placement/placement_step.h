@@ -23,9 +23,8 @@ using SilentPairs = std::set<std::pair<ServerNumber, ServerNumber>>;
 
 // The moves between a placement and its target.
 struct MovesLeft {
-  // Replicas to copy: partitions[i] to servers[i].
+  // The partition of each replica to copy.
   std::vector<uint32_t> partitions;
-  std::vector<ServerNumber> servers;
   // The number that is being copied now.
   uint32_t in_progress = 0;
   // Changes of primary.

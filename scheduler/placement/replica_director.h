@@ -77,9 +77,6 @@ class ReplicaDirector {
   // Places `replicas` of each partition, or one per server if there are fewer servers. REQUIRES:
   // !placed(); at least one server, ascending, none draining.
   void PlaceFirst(const std::vector<const Node*>& servers, uint32_t replicas);
-  void PlaceFirst(const std::vector<const Node*>& servers) {
-    PlaceFirst(servers, options_.replicas);
-  }
 
   // OnServersGone and OnServerJoined return the error that the job fails with, if any, and raise
   // the epoch if placed().

@@ -37,7 +37,7 @@ class ReplicaDirectorTest : public testing::Test {
     for (uint32_t i = 0; i < servers; ++i) nodes.push_back(Server(i));
     std::vector<const Node*> pointers;
     for (const Node& node : nodes) pointers.push_back(&node);
-    director.PlaceFirst(pointers);
+    director.PlaceFirst(pointers, replicas);
     return director;
   }
 
@@ -273,7 +273,7 @@ TEST_F(ReplicaDirectorTest, UnevenFirstSecondMovesNothing) {
   Join(membership, 0);
   Join(membership, 1);
   const std::vector<const Node*> servers = membership.Present(SERVER_ROLE);
-  director.PlaceFirst(servers);
+  director.PlaceFirst(servers, 1);
   std::vector<uint64_t> pushed(options.partitions, 0);
   for (int tenths = 0; tenths < 300; ++tenths) {
     for (const Node* server : servers) {
@@ -308,7 +308,7 @@ TEST_P(SettlingTest, ServerThatReturnsWithDataTakesOverAfterALease) {
   Membership membership({});
   Join(membership, 0);
   Join(membership, 1);
-  director.PlaceFirst(membership.Present(SERVER_ROLE));
+  director.PlaceFirst(membership.Present(SERVER_ROLE), 1);
   clock_.Advance(seconds(100));
   director.OnServerJoined(*Join(membership, 2),
                           GetParam() ? std::vector<uint32_t>{0} : std::vector<uint32_t>(),
