@@ -62,7 +62,7 @@ Coordinator::Coordinator(Options options, const Clock& clock, ServerCaller& serv
       moves_from_(starts_from_),
       membership_(MembershipOptions(options_)),
       events_(options_.unix_ms),
-      director_(DirectorOptions(options_), &events_),
+      director_(DirectorOptions(options_), events_),
       ranks_(RankOptions(options_)),
       tables_(options_.job),
       evaluations_(options_.job),

@@ -31,6 +31,14 @@ std::string PartitionsText(const std::vector<uint32_t>& partitions) {
   return text;
 }
 
+ClusterEvent EventOf(EventKind kind, ServerNumber server, ServerNumber from) {
+  ClusterEvent event;
+  event.set_kind(kind);
+  event.set_node(absl::StrCat("server-", server));
+  if (from != kNoServer) event.set_from(absl::StrCat("server-", from));
+  return event;
+}
+
 }  // namespace
 
 uint64_t ReplicaDirector::primaries_since() const {
@@ -212,17 +220,11 @@ bool ReplicaDirector::DropSilent(const Node& primary, const HeartbeatRequest& re
       pawl::DropSilent(primary.number, silent, report.routing_epoch(), placement_);
   if (dropped.empty()) return false;
   for (const ServerNumber server : dropped) {
-    const std::string name = absl::StrCat("server-", server);
     spdlog::warn(
-        "routing: epoch {}: {} does not accept what {} sends and loses replicas of that server's "
-        "partitions",
-        epoch(), name, primary.name);
-    if (events_ == nullptr) continue;
-    ClusterEvent event;
-    event.set_kind(REPLICAS_DROPPED);
-    event.set_node(name);
-    event.set_from(primary.name);
-    events_->Add(std::move(event));
+        "routing: epoch {}: server-{} does not accept what {} sends and loses replicas of that "
+        "server's partitions",
+        epoch(), server, primary.name);
+    events_.Add(EventOf(REPLICAS_DROPPED, server, primary.number));
   }
   LogRedundancy();
   return true;
@@ -445,15 +447,11 @@ std::vector<PushWait> ReplicaDirector::PushWaits() const {
 
 void ReplicaDirector::AddEvent(EventKind kind, ServerNumber server, ServerNumber from,
                                uint32_t partition, std::optional<uint32_t> pause_ms) {
-  if (events_ == nullptr) return;
-  ClusterEvent event;
-  event.set_kind(kind);
-  event.set_node(absl::StrCat("server-", server));
-  if (from != kNoServer) event.set_from(absl::StrCat("server-", from));
+  ClusterEvent event = EventOf(kind, server, from);
   event.set_partition(partition);
   event.set_bytes(meter_.bytes(partition));
   if (pause_ms.has_value()) event.set_pause_ms(*pause_ms);
-  events_->Add(std::move(event));
+  events_.Add(std::move(event));
 }
 
 void ReplicaDirector::NotePromotions(const std::vector<ReplicaSet>& before) {
@@ -467,15 +465,11 @@ void ReplicaDirector::NotePromotions(const std::vector<ReplicaSet>& before) {
       promoted[{is, before[p].primary}].push_back(p);
     }
   }
-  if (events_ == nullptr) return;
   for (const auto& [servers, partitions] : promoted) {
-    ClusterEvent event;
-    event.set_kind(PRIMARY_PROMOTED);
-    event.set_node(absl::StrCat("server-", servers.first));
-    if (servers.second != kNoServer) event.set_from(absl::StrCat("server-", servers.second));
+    ClusterEvent event = EventOf(PRIMARY_PROMOTED, servers.first, servers.second);
     event.set_partition(partitions.front());
     event.set_text(PartitionsText(partitions));
-    events_->Add(std::move(event));
+    events_.Add(std::move(event));
   }
 }
 

@@ -50,8 +50,8 @@ class ReplicaDirector {
     bool elastic = false;
   };
 
-  // `events` may be null and outlives this.
-  explicit ReplicaDirector(const Options& options, EventLog* events = nullptr)
+  // `events` outlives this.
+  ReplicaDirector(const Options& options, EventLog& events)
       : options_(options),
         events_(events),
         wanted_servers_(options.servers),
@@ -161,7 +161,7 @@ class ReplicaDirector {
   };
 
   const Options options_;
-  EventLog* const events_;
+  EventLog& events_;
   uint32_t wanted_servers_;
   std::set<ServerNumber> standing_by_;
   PartitionMeter meter_;

@@ -24,7 +24,7 @@ Node Server(uint32_t number) {
 class ReplicaDirectorTest : public testing::Test {
  protected:
   ReplicaDirector Placed(uint32_t servers, uint32_t replicas, bool durable = true,
-                         EventLog* events = nullptr, uint32_t min_in_sync = 1) {
+                         uint32_t min_in_sync = 1) {
     ReplicaDirector::Options options;
     options.partitions = 12;
     options.servers = servers;
@@ -32,7 +32,7 @@ class ReplicaDirectorTest : public testing::Test {
     options.durable = durable;
     options.min_in_sync = min_in_sync;
     options.recovery_timeout = seconds(10);
-    ReplicaDirector director(options, events);
+    ReplicaDirector director(options, events_);
     std::vector<Node> nodes;
     for (uint32_t i = 0; i < servers; ++i) nodes.push_back(Server(i));
     std::vector<const Node*> pointers;
@@ -51,6 +51,7 @@ class ReplicaDirectorTest : public testing::Test {
   }
 
   SimulatedClock clock_;
+  EventLog events_{nullptr};
 };
 
 TEST_F(ReplicaDirectorTest, FailoverToABackupLosesNothing) {
@@ -77,7 +78,7 @@ std::vector<std::string> Texts(const std::vector<PushWait>& waits) {
 
 TEST_F(ReplicaDirectorTest, PushesWaitForTheirReason) {
   using Lines = std::vector<std::string>;
-  ReplicaDirector director = Placed(3, 2, /*durable=*/true, nullptr, /*min_in_sync=*/2);
+  ReplicaDirector director = Placed(3, 2, /*durable=*/true, /*min_in_sync=*/2);
   EXPECT_EQ(Texts(director.PushWaits()), Lines{});
   // Two thirds of the partitions have a replica on server 0.
   director.OnServersGone({Server(0)}, {"died"}, /*dead=*/true, /*nothing_yet=*/false, clock_.Now());
@@ -182,8 +183,7 @@ TEST_F(ReplicaDirectorTest, CaughtUpReportOfAnotherIncarnationIsIgnored) {
 }
 
 TEST_F(ReplicaDirectorTest, SilentServerIsDroppedAndLearnsAgainLater) {
-  EventLog events(nullptr);
-  ReplicaDirector director = Placed(2, 2, /*durable=*/true, &events);
+  ReplicaDirector director = Placed(2, 2);
   Membership membership({});
   for (uint32_t i = 0; i < 2; ++i) {
     RegisterRequest request;
@@ -213,10 +213,10 @@ TEST_F(ReplicaDirectorTest, SilentServerIsDroppedAndLearnsAgainLater) {
     EXPECT_EQ(set.backups.size(), set.primary == nodes[0]->number ? 0u : 1u);
   }
   EXPECT_FALSE(director.DropSilent(*nodes[0], report, membership, clock_.Now()));
-  ASSERT_EQ(events.After(0).size(), 1u);
-  EXPECT_EQ(events.After(0)[0].kind(), REPLICAS_DROPPED);
-  EXPECT_EQ(events.After(0)[0].node(), nodes[1]->name);
-  EXPECT_EQ(events.After(0)[0].from(), nodes[0]->name);
+  ASSERT_EQ(events_.After(0).size(), 1u);
+  EXPECT_EQ(events_.After(0)[0].kind(), REPLICAS_DROPPED);
+  EXPECT_EQ(events_.After(0)[0].node(), nodes[1]->name);
+  EXPECT_EQ(events_.After(0)[0].from(), nodes[0]->name);
   director.Confirm(*nodes[0], director.epoch());
   clock_.Advance(kSilenceRemembered - seconds(1));
   director.Step(nodes, StepScope::kAll, clock_.Now());
@@ -268,7 +268,7 @@ TEST_F(ReplicaDirectorTest, UnevenFirstSecondMovesNothing) {
   ReplicaDirector::Options options;
   options.partitions = 3;
   options.servers = 2;
-  ReplicaDirector director(options);
+  ReplicaDirector director(options, events_);
   Membership membership({});
   Join(membership, 0);
   Join(membership, 1);
@@ -304,7 +304,7 @@ TEST_P(SettlingTest, ServerThatReturnsWithDataTakesOverAfterALease) {
   options.servers = 2;
   options.elastic = true;
   options.lease = seconds(5);
-  ReplicaDirector director(options);
+  ReplicaDirector director(options, events_);
   Membership membership({});
   Join(membership, 0);
   Join(membership, 1);
@@ -349,7 +349,7 @@ TEST_F(ReplicaDirectorTest, RestoredPlacementIsEqualAndWaitsAgain) {
   ReplicaDirector::Options options;
   options.partitions = 12;
   options.recovery_timeout = seconds(10);
-  ReplicaDirector after(options);
+  ReplicaDirector after(options, events_);
   const StoredPlacement stored = director.Save();
   after.Restore(stored, clock_.Now());
   EXPECT_EQ(after.Save().SerializeAsString(), stored.SerializeAsString());
