@@ -1,5 +1,6 @@
 #include "scheduler/placement/replica_director.h"
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,11 @@ class ReplicaDirectorTest : public testing::Test {
     return director;
   }
 
+  std::optional<std::string> Dies(ReplicaDirector& director, uint32_t number) {
+    return director.OnServersGone({Server(number)}, {"died"}, /*dead=*/true, /*nothing_yet=*/false,
+                                  clock_.Now());
+  }
+
   // Registers server `number`, which must be the next.
   const Node* Join(Membership& membership, uint32_t number) {
     RegisterRequest request;
@@ -56,10 +62,7 @@ class ReplicaDirectorTest : public testing::Test {
 
 TEST_F(ReplicaDirectorTest, FailoverToABackupLosesNothing) {
   ReplicaDirector director = Placed(2, 2, /*durable=*/false);
-  EXPECT_FALSE(
-      director
-          .OnServersGone({Server(0)}, {"died"}, /*dead=*/true, /*nothing_yet=*/false, clock_.Now())
-          .has_value());
+  EXPECT_FALSE(Dies(director, 0).has_value());
   EXPECT_EQ(director.epoch(), 2u);
   EXPECT_EQ(director.primaries_since(), 2u);
   EXPECT_TRUE(director.HasAllPrimaries());
@@ -81,10 +84,10 @@ TEST_F(ReplicaDirectorTest, PushesWaitForTheirReason) {
   ReplicaDirector director = Placed(3, 2, /*durable=*/true, /*min_in_sync=*/2);
   EXPECT_EQ(Texts(director.PushWaits()), Lines{});
   // Two thirds of the partitions have a replica on server 0.
-  director.OnServersGone({Server(0)}, {"died"}, /*dead=*/true, /*nothing_yet=*/false, clock_.Now());
+  Dies(director, 0);
   EXPECT_EQ(Texts(director.PushWaits()),
             Lines{"TOO_FEW_IN_SYNC 8: partitions 0, 2, 3, 4, 6, 8, 9, 10"});
-  director.OnServersGone({Server(1)}, {"died"}, /*dead=*/true, /*nothing_yet=*/false, clock_.Now());
+  Dies(director, 1);
   EXPECT_EQ(Texts(director.PushWaits()),
             (Lines{"NO_PRIMARY 4: partitions 0, 4, 6, 10",
                    "TOO_FEW_IN_SYNC 8: partitions 1, 2, 3, 5, 7, 8, 9, 11"}));
@@ -92,7 +95,7 @@ TEST_F(ReplicaDirectorTest, PushesWaitForTheirReason) {
 
 TEST_F(ReplicaDirectorTest, PushesWaitForAConfirmedRouting) {
   ReplicaDirector director = Placed(2, 2);
-  director.OnServersGone({Server(0)}, {"died"}, /*dead=*/true, /*nothing_yet=*/false, clock_.Now());
+  Dies(director, 0);
   EXPECT_EQ(Texts(director.PushWaits()),
             std::vector<std::string>{"ROUTING_NOT_CONFIRMED 12: partitions 0, 1, 2, 3, 4, 5, 6, 7, "
                                      "... (12 in all)"});
@@ -123,10 +126,7 @@ TEST_F(ReplicaDirectorTest, UnreachableServersAreWaitedForWithoutALog) {
 
 TEST_F(ReplicaDirectorTest, PartitionWaitsForItsServerUntilTheTimeout) {
   ReplicaDirector director = Placed(2, 1);
-  EXPECT_FALSE(
-      director
-          .OnServersGone({Server(1)}, {"died"}, /*dead=*/true, /*nothing_yet=*/false, clock_.Now())
-          .has_value());
+  EXPECT_FALSE(Dies(director, 1).has_value());
   EXPECT_FALSE(director.HasAllPrimaries());
   clock_.Advance(seconds(10));
   EXPECT_FALSE(director.CheckRecovery(clock_.Now()).has_value());
@@ -152,14 +152,8 @@ TEST_F(ReplicaDirectorTest, ServerThatReturnsWithoutPartitionsIsNamed) {
 TEST_F(ReplicaDirectorTest, CaughtUpReportOfAnotherIncarnationIsIgnored) {
   ReplicaDirector director = Placed(2, 2);
   Membership membership({});
-  for (uint32_t i = 0; i < 2; ++i) {
-    RegisterRequest request;
-    request.set_role(SERVER_ROLE);
-    request.set_process_nonce(i + 1);
-    request.set_address(absl::StrCat("s:", i + 1));
-    ASSERT_TRUE(membership.Register(request, clock_.Now()).ok());
-  }
-  director.OnServersGone({Server(1)}, {"died"}, /*dead=*/true, /*nothing_yet=*/false, clock_.Now());
+  for (uint32_t i = 0; i < 2; ++i) Join(membership, i);
+  Dies(director, 1);
   for (const Node* node : membership.Present(SERVER_ROLE))
     director.Confirm(*node, director.epoch());
   ASSERT_TRUE(director.Step(membership.Present(SERVER_ROLE), StepScope::kAll, clock_.Now()));
@@ -185,13 +179,7 @@ TEST_F(ReplicaDirectorTest, CaughtUpReportOfAnotherIncarnationIsIgnored) {
 TEST_F(ReplicaDirectorTest, SilentServerIsDroppedAndLearnsAgainLater) {
   ReplicaDirector director = Placed(2, 2);
   Membership membership({});
-  for (uint32_t i = 0; i < 2; ++i) {
-    RegisterRequest request;
-    request.set_role(SERVER_ROLE);
-    request.set_process_nonce(i + 1);
-    request.set_address(absl::StrCat("s:", i + 1));
-    ASSERT_TRUE(membership.Register(request, clock_.Now()).ok());
-  }
+  for (uint32_t i = 0; i < 2; ++i) Join(membership, i);
   const std::vector<const Node*> nodes = membership.Present(SERVER_ROLE);
   HeartbeatRequest report;
   report.set_routing_epoch(director.epoch());
@@ -344,7 +332,7 @@ INSTANTIATE_TEST_SUITE_P(WithAndWithoutData, SettlingTest, testing::Bool());
 
 TEST_F(ReplicaDirectorTest, RestoredPlacementIsEqualAndWaitsAgain) {
   ReplicaDirector director = Placed(3, 1);
-  director.OnServersGone({Server(1)}, {"died"}, /*dead=*/true, /*nothing_yet=*/false, clock_.Now());
+  Dies(director, 1);
   clock_.Advance(seconds(9));
   ReplicaDirector::Options options;
   options.partitions = 12;
