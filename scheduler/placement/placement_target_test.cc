@@ -4,8 +4,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
-#include <deque>
 #include <map>
 #include <random>
 #include <set>
@@ -185,107 +183,6 @@ Needs NeedsOf(const Cluster& cluster) {
   return needs;
 }
 
-// The cheapest flow from node 0 to the last one.
-class Flow {
- public:
-  explicit Flow(int nodes) : out_(static_cast<size_t>(nodes)) {}
-  void Add(int from, int to, int room, int64_t cost) {
-    out_[static_cast<size_t>(from)].push_back(static_cast<int>(arcs_.size()));
-    arcs_.push_back({to, room, cost});
-    out_[static_cast<size_t>(to)].push_back(static_cast<int>(arcs_.size()));
-    arcs_.push_back({from, 0, -cost});
-  }
-  // The cost of `amount` units, each along the cheapest path left.
-  int64_t Cost(int amount) {
-    int64_t total = 0;
-    for (; amount > 0; --amount) {
-      std::vector<int64_t> cost(out_.size(), INT64_MAX);
-      std::vector<int> by(out_.size(), -1);
-      std::vector<bool> queued(out_.size());
-      std::deque<int> queue = {0};
-      cost[0] = 0;
-      while (!queue.empty()) {
-        const auto at = static_cast<size_t>(queue.front());
-        queue.pop_front();
-        queued[at] = false;
-        for (const int arc : out_[at]) {
-          const Arc& a = arcs_[static_cast<size_t>(arc)];
-          const auto to = static_cast<size_t>(a.to);
-          if (a.room == 0 || cost[at] + a.cost >= cost[to]) continue;
-          cost[to] = cost[at] + a.cost;
-          by[to] = arc;
-          if (!queued[to]) queue.push_back(a.to);
-          queued[to] = true;
-        }
-      }
-      if (by.back() < 0) std::abort();
-      total += cost.back();
-      for (int at = static_cast<int>(out_.size()) - 1; at != 0;) {
-        const int arc = by[static_cast<size_t>(at)];
-        --arcs_[static_cast<size_t>(arc)].room;
-        ++arcs_[static_cast<size_t>(arc ^ 1)].room;
-        at = arcs_[static_cast<size_t>(arc ^ 1)].to;
-      }
-    }
-    return total;
-  }
-
- private:
-  struct Arc {
-    int to;
-    int room;
-    int64_t cost;
-  };
-  std::vector<Arc> arcs_;
-  std::vector<std::vector<int>> out_;
-};
-
-// The exact minimum of copies for an even placement.
-int FewestCopies(const Cluster& cluster, const Needs& needs) {
-  // An arc that must be used is much cheaper than any path without it.
-  constexpr int64_t kMust = -1000000;
-  const int parts = static_cast<int>(cluster.placement.partitions.size());
-  const int zones = static_cast<int>(needs.bounds.size());
-  std::vector<const PlacementServer*> eligible;
-  for (const PlacementServer& server : cluster.servers) {
-    if (!server.draining) eligible.push_back(&server);
-  }
-  const int servers = static_cast<int>(eligible.size());
-  const auto part = [&](int p) { return 1 + p; };
-  const auto in_zone = [&](int p, int zone) { return 1 + parts + p * zones + zone; };
-  const auto server_node = [&](int s) { return 1 + parts + parts * zones + s; };
-  const int sink = server_node(servers);
-  Flow flow(sink + 1);
-  int amount = 0;
-  int64_t musts = 0;
-  for (int p = 0; p < parts; ++p) {
-    const ReplicaSet& set = cluster.placement.partitions[static_cast<size_t>(p)];
-    if (set.primary == kNoServer) continue;
-    const int wanted = static_cast<int>(cluster.wanted());
-    amount += wanted;
-    flow.Add(0, part(p), wanted, 0);
-    for (int zone = 0; zone < zones; ++zone) {
-      const ZoneBounds& bounds = needs.bounds[static_cast<size_t>(zone)];
-      flow.Add(part(p), in_zone(p, zone), static_cast<int>(bounds.least), kMust);
-      flow.Add(part(p), in_zone(p, zone), static_cast<int>(bounds.most - bounds.least), 0);
-      musts += bounds.least;
-    }
-    for (int s = 0; s < servers; ++s) {
-      const PlacementServer& server = *eligible[static_cast<size_t>(s)];
-      flow.Add(in_zone(p, static_cast<int>(needs.zone.at(server.zone))), server_node(s), 1,
-               set.InSync(server.number) ? 0 : 1);
-    }
-  }
-  for (int s = 0; s < servers; ++s) {
-    const double quota = needs.quotas.at(eligible[static_cast<size_t>(s)]->number);
-    const int low = static_cast<int>(std::floor(quota + 1e-6));
-    flow.Add(server_node(s), sink, low, kMust);
-    flow.Add(server_node(s), sink, static_cast<int>(std::ceil(quota - 1e-6)) - low, 0);
-    musts += low;
-  }
-  return static_cast<int>(flow.Cost(amount) - musts * kMust);
-}
-
 Cluster RandomCluster(std::mt19937& random) {
   const auto between = [&](int low, int high) {
     return std::uniform_int_distribution<int>(low, high)(random);
@@ -383,21 +280,19 @@ TEST(PlacementTargetTest, RandomClustersAreEvenWithFewCopies) {
     const double mean = 1.0 * target.partitions.size() / primaries.size();
     ASSERT_LE(most_primaries->second - fewest_primaries->second, 2 * kTolerance * mean + 2);
     const int copies = Copies(target, cluster.placement);
-    // The exact minimum is slow to compute.
-    const int fewest = copies <= needs.copies * 1.1 ? needs.copies : FewestCopies(cluster, needs);
     if (even) {
-      ASSERT_GE(copies, fewest);
+      ASSERT_GE(copies, needs.copies);
     }
-    ASSERT_LE(copies, fewest * 1.2 + 5);
+    ASSERT_LE(copies, needs.copies * 1.65 + 5);
     total_copies += copies;
-    total_needed += fewest;
+    total_needed += needs.copies;
     Placement after = cluster.placement;
     Apply(target, after);
     ASSERT_EQ(ComputeTarget(cluster.servers, cluster.replicas, {}, after).partitions,
               target.partitions)
         << "the target of the target differs";
   }
-  EXPECT_LE(total_copies, total_needed * 1.05);
+  EXPECT_LE(total_copies, total_needed * 1.02);
   EXPECT_LE(uneven, kSeeds / 50);
   RecordProperty("copies", total_copies);
   RecordProperty("needed", total_needed);
