@@ -1,10 +1,8 @@
-// The recent changes of the routing table.
+// What has changed in the routing table since which epoch.
 #ifndef PAWL_SCHEDULER_ROUTING_ROUTING_HISTORY_H_
 #define PAWL_SCHEDULER_ROUTING_ROUTING_HISTORY_H_
 
-#include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <optional>
 #include <vector>
 
@@ -12,32 +10,24 @@
 
 namespace pawl {
 
-// Limits of the remembered changes, and of the partitions that they name in total. Older changes
-// are forgotten; nodes that lack them get the whole table.
-inline constexpr size_t kMaxRoutingChanges = 1024;
-inline constexpr size_t kMaxChangedPartitionsKept = size_t{1} << 20;
-
 // Not thread-safe.
 class RoutingHistory {
  public:
-  // `after` replaces `before`. REQUIRES: every node with a table of before's epoch has `before`.
+  // `after` replaces `before`. REQUIRES: every node with a table of before's epoch has `before`,
+  // and no node has a table of an epoch between the two.
   void Add(const RoutingTable& before, const RoutingTable& after);
 
-  // The changes from the table of `epoch` to `table`, the `after` of some Add. nullopt if they are
-  // unknown, or so many that the whole table is no larger.
+  // Entries of `table`, the `after` of some Add, that make it from the table of `epoch`. nullopt if
+  // the changes since are unknown, or so many that the whole table is no larger.
   std::optional<RoutingTable> Since(uint64_t epoch, const RoutingTable& table) const;
 
  private:
-  struct Change {
-    uint64_t from = 0;
-    uint64_t to = 0;
-    bool servers = false;
-    std::vector<uint32_t> partitions;
-  };
-
-  // Each change starts at the epoch where the previous one ends.
-  std::deque<Change> changes_;
-  size_t partitions_kept_ = 0;
+  // The epochs between which all changes are known; none if they are equal.
+  uint64_t first_ = UINT64_MAX;
+  uint64_t last_ = UINT64_MAX;
+  // The epochs of the last change of the servers, and of each partition. 0: no known change.
+  uint64_t servers_changed_ = 0;
+  std::vector<uint64_t> changed_;
 };
 
 }  // namespace pawl
