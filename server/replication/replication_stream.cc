@@ -51,10 +51,10 @@ size_t ReplicationStream::Bytes() const {
   return all_bytes_;
 }
 
-void ReplicationStream::Pump() {
+void ReplicationStream::Pump(bool even_if_empty) {
   {
     MutexLock lock(mu_);
-    if (closed_ || in_flight_ || (queue_.empty() && asks_.empty())) return;
+    if (closed_ || in_flight_ || (!even_if_empty && queue_.empty() && asks_.empty())) return;
   }
   // Read before the entries are taken, so that no entry is sent under an epoch in which it would be
   // of another history.
@@ -63,7 +63,7 @@ void ReplicationStream::Pump() {
   std::vector<uint32_t> asks;
   {
     MutexLock lock(mu_);
-    if (closed_ || in_flight_ || (queue_.empty() && asks_.empty())) return;
+    if (closed_ || in_flight_ || (!even_if_empty && queue_.empty() && asks_.empty())) return;
     size_t bytes = 0;
     for (const Entry& entry : queue_) {
       if (entries.size() == kMaxEntriesInRequest) break;
@@ -78,17 +78,6 @@ void ReplicationStream::Pump() {
     in_flight_ = true;
   }
   Send(header, std::move(entries), std::move(asks));
-}
-
-void ReplicationStream::Ping() {
-  const ReplicationHeader header = owner_.Header();
-  {
-    MutexLock lock(mu_);
-    if (closed_ || in_flight_) return;
-    sent_ = 0;
-    in_flight_ = true;
-  }
-  Send(header, {}, {});
 }
 
 void ReplicationStream::Close() {

@@ -103,14 +103,13 @@ class ReplicationStream : public std::enable_shared_from_this<ReplicationStream>
   size_t BytesOf(uint32_t partition) const;
   // The bytes queued for all partitions.
   size_t Bytes() const;
-  // Sends what is queued, if no request is in flight. REQUIRES: no replica's lock.
-  void Pump();
+  // Sends what is queued, if no request is in flight. `even_if_empty`: sends a request without
+  // entries too, to get a promise. REQUIRES: no replica's lock.
+  void Pump(bool even_if_empty = false);
   // The time since which requests fail, once kMinFailedTries have failed.
   std::optional<MonotonicTime> FailingSince() const;
   // The time since which all answers are slow, if anything is queued.
   std::optional<MonotonicTime> SlowSince() const;
-  // Sends a request without entries, to get a promise, if no request is in flight.
-  void Ping();
   // From now on sends nothing.
   void Close();
 

@@ -174,7 +174,7 @@ void Replicator::Tick(bool asks) {
       if (!peer.streams.empty()) streams.push_back(peer.streams[0]);
     }
   }
-  for (const auto& stream : streams) stream->Ping();
+  for (const auto& stream : streams) stream->Pump(/*even_if_empty=*/true);
 }
 
 std::vector<SilentServer> Replicator::SilentServers(MonotonicDuration duration) const {
