@@ -28,9 +28,8 @@
 
 namespace pawl {
 
-// Snapshots that arrive at one time; a primary sends only a few.
-inline constexpr size_t kMaxPartialSnapshots = 64;
-// The bytes of all of them; one snapshot is always accepted. They become partitions as they arrive.
+// The bytes of all snapshots that arrive at one time, at most one for each hosted partition. One is
+// always accepted. They become partitions as they arrive.
 inline constexpr size_t kMaxPartialSnapshotBytes = kMaxSnapshotBytes;
 // A partial snapshot is discarded after this long without another piece. A primary abandons a piece
 // far sooner, and then restarts the snapshot.

@@ -82,24 +82,14 @@ void ReplicaReceiver::Tick() {
 absl::StatusOr<std::shared_ptr<ReplicaReceiver::PartialSnapshot>> ReplicaReceiver::Find(
     const InstallSnapshotRequest& request, const PartitionOptions& options) {
   // Destroyed without the lock, since that takes long.
-  std::vector<std::shared_ptr<PartialSnapshot>> discarded;
+  std::shared_ptr<PartialSnapshot> discarded;
   MutexLock lock(mu_);
-  const auto discard = [&](PartialSnapshots::iterator snapshot) PAWL_REQUIRES(mu_) {
-    discarded.push_back(snapshot->second);
-    Discard(snapshot);
-  };
   if (request.offset() == 0) {
-    if (partial_snapshots_.size() >= kMaxPartialSnapshots &&
-        !partial_snapshots_.contains(request.partition())) {
-      // Most probably from a primary that died while sending it.
-      discard(std::min_element(partial_snapshots_.begin(), partial_snapshots_.end(),
-                               [](const auto& a, const auto& b) {
-                                 return a.second->last_piece < b.second->last_piece;
-                               }));
-    }
     if (const auto before = partial_snapshots_.find(request.partition());
-        before != partial_snapshots_.end())
-      discard(before);
+        before != partial_snapshots_.end()) {
+      discarded = before->second;
+      Discard(before);
+    }
     partial_snapshots_[request.partition()] = std::make_shared<PartialSnapshot>(request, options);
   }
   const auto found = partial_snapshots_.find(request.partition());
