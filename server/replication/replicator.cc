@@ -51,23 +51,6 @@ void Replicator::SetFollowers(Replica& replica, const RoutingTable& routing, boo
   const PartitionReplicas& wanted = routing.replicas(static_cast<int>(replica.index));
   std::vector<Follower> followers;
   bool needs_snapshot = false;
-  // First discard what is queued for followers that do not continue, before any follower is asked
-  // for its position.
-  const auto continues = [&](const Follower& follower) PAWL_REQUIRES(replica.mu) {
-    const auto is = [&](uint32_t server) {
-      const ServerAddress& address = routing.servers(static_cast<int>(server));
-      return address.node() == follower.node && address.incarnation() == follower.incarnation;
-    };
-    if (std::any_of(wanted.backups().begin(), wanted.backups().end(), is)) return true;
-    for (int i = 0; i < wanted.learners_size(); ++i) {
-      const uint64_t since = i < wanted.learners_since_size() ? wanted.learners_since(i) : 0;
-      if (is(wanted.learners(i))) return follower.is_learner && follower.learner_since == since;
-    }
-    return false;
-  };
-  for (const Follower& follower : replica.followers) {
-    if (!continues(follower)) follower.stream->Discard(replica.index);
-  }
   // `since`: for a learner.
   const auto add = [&](uint32_t server, bool is_learner, uint64_t since) PAWL_REQUIRES(replica.mu) {
     const ServerAddress& address = routing.servers(static_cast<int>(server));
@@ -79,6 +62,7 @@ void Replicator::SetFollowers(Replica& replica, const RoutingTable& routing, boo
         (!is_learner || (present->is_learner && present->learner_since == since))) {
       follower = std::move(*present);
     } else {
+      if (present != nullptr) std::exchange(*present, {}).stream->Discard(replica.index);
       follower.node = address.node();
       follower.incarnation = address.incarnation();
       follower.learner_since = since;
@@ -109,6 +93,10 @@ void Replicator::SetFollowers(Replica& replica, const RoutingTable& routing, boo
   for (int i = 0; i < wanted.learners_size(); ++i) {
     add(wanted.learners(i), /*is_learner=*/true,
         i < wanted.learners_since_size() ? wanted.learners_since(i) : 0);
+  }
+  // The followers that continue have moved on, with their streams.
+  for (const Follower& gone : replica.followers) {
+    if (gone.stream != nullptr) gone.stream->Discard(replica.index);
   }
   replica.followers = std::move(followers);
   if (needs_snapshot) QueueSnapshot(replica.index);
