@@ -16,13 +16,15 @@
 namespace pawl {
 namespace {
 
+using Reactor = grpc::ServerUnaryReactor;
+using Context = grpc::CallbackServerContext;
+
 // gRPC's timer may fire a little before the deadline as this process reads it.
 constexpr std::chrono::milliseconds kDeadlineSlack{20};
 
 template <typename Response>
-grpc::ServerUnaryReactor* AnswerNow(grpc::CallbackServerContext* context,
-                                    absl::StatusOr<Response> answer, Response* response) {
-  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+Reactor* AnswerNow(Context* context, absl::StatusOr<Response> answer, Response* response) {
+  Reactor* const reactor = context->DefaultReactor();
   const absl::Status status = answer.status();
   if (status.ok()) *response = *std::move(answer);
   reactor->Finish(ToGrpcStatus(status, context));
@@ -38,7 +40,7 @@ class AuditedCall {
   void SetRequest(const google::protobuf::Message& request) {
     if (!google::protobuf::util::MessageToJsonString(request, &request_).ok()) request_.clear();
   }
-  void Record(const grpc::CallbackServerContext& context, const absl::Status& result) const {
+  void Record(const Context& context, const absl::Status& result) const {
     if (log_ == nullptr) return;
     const std::optional<Peer> peer = PeerOf(context);
     log_->Write({.who = peer.has_value() ? peer->Describe() : "",
@@ -57,9 +59,9 @@ class AuditedCall {
 // A call that may wait in the Coordinator. gRPC runs OnCancel and OnDone only after the method
 // handler has returned, so nothing here races with Suspend.
 template <typename Response>
-class PendingReactor final : public grpc::ServerUnaryReactor {
+class PendingReactor final : public Reactor {
  public:
-  PendingReactor(Coordinator& coordinator, grpc::CallbackServerContext* context, Response* response,
+  PendingReactor(Coordinator& coordinator, Context* context, Response* response,
                  std::optional<AuditedCall> audited)
       : coordinator_(coordinator),
         context_(context),
@@ -85,7 +87,7 @@ class PendingReactor final : public grpc::ServerUnaryReactor {
 
  private:
   Coordinator& coordinator_;
-  grpc::CallbackServerContext* const context_;
+  Context* const context_;
   Response* const response_;
   const std::optional<AuditedCall> audited_;
   Ticket ticket_ = 0;
@@ -105,13 +107,12 @@ concept FromNode = requires(const Request& request) {
   request.incarnation();
 };
 
-absl::Status CheckCaller(const Coordinator&, const grpc::CallbackServerContext& context,
+absl::Status CheckCaller(const Coordinator&, const Context& context,
                          const RegisterRequest& request) {
   return CheckRegistrationIsOf(PeerOf(context), request);
 }
 template <FromNode Request>
-absl::Status CheckCaller(Coordinator& coordinator, const grpc::CallbackServerContext& context,
-                         const Request& request) {
+absl::Status CheckCaller(Coordinator& coordinator, const Context& context, const Request& request) {
   if (request.node().empty()) return absl::OkStatus();
   if (absl::Status status = CheckNodeIsOf(PeerOf(context), request.node()); !status.ok()) {
     return status;
@@ -124,16 +125,15 @@ absl::Status CheckCaller(Coordinator& coordinator, const grpc::CallbackServerCon
   return coordinator.CheckNodeTicket(request.node(), request.incarnation(), shown);
 }
 template <typename Request>
-absl::Status CheckCaller(const Coordinator&, const grpc::CallbackServerContext&, const Request&) {
+absl::Status CheckCaller(const Coordinator&, const Context&, const Request&) {
   return absl::OkStatus();
 }
 
 template <typename Request, typename Response>
-grpc::ServerUnaryReactor* Suspend(Coordinator* coordinator,
-                                  Ticket (Coordinator::*method)(const Request&, Done<Response>),
-                                  grpc::CallbackServerContext* context, const Request* request,
-                                  Response* response,
-                                  std::optional<AuditedCall> audited = std::nullopt) {
+Reactor* Suspend(Coordinator* coordinator,
+                 Ticket (Coordinator::*method)(const Request&, Done<Response>), Context* context,
+                 const Request* request, Response* response,
+                 std::optional<AuditedCall> audited = std::nullopt) {
   if (absl::Status refusal = RefusalOf(*context); !refusal.ok())
     return AnswerNow(context, absl::StatusOr<Response>(std::move(refusal)), response);
   if (audited.has_value()) audited->SetRequest(*request);
@@ -151,9 +151,8 @@ grpc::ServerUnaryReactor* Suspend(Coordinator* coordinator,
 
 }  // namespace
 
-grpc::ServerUnaryReactor* SchedulerService::Register(grpc::CallbackServerContext* context,
-                                                     const RegisterRequest* request,
-                                                     RegisterResponse* response) {
+Reactor* SchedulerService::Register(Context* context, const RegisterRequest* request,
+                                    RegisterResponse* response) {
   if (absl::Status status = CheckServerProtocol(*request); !status.ok()) {
     return AnswerNow(context, absl::StatusOr<RegisterResponse>(std::move(status)), response);
   }
@@ -163,9 +162,8 @@ grpc::ServerUnaryReactor* SchedulerService::Register(grpc::CallbackServerContext
       request, response);
 }
 
-grpc::ServerUnaryReactor* SchedulerService::Heartbeat(grpc::CallbackServerContext* context,
-                                                      const HeartbeatRequest* request,
-                                                      HeartbeatResponse* response) {
+Reactor* SchedulerService::Heartbeat(Context* context, const HeartbeatRequest* request,
+                                     HeartbeatResponse* response) {
   if (absl::Status refusal = RefusalOf(*context); !refusal.ok())
     return AnswerNow(context, absl::StatusOr<HeartbeatResponse>(std::move(refusal)), response);
   Coordinator* const coordinator = coordinator_;
@@ -176,87 +174,74 @@ grpc::ServerUnaryReactor* SchedulerService::Heartbeat(grpc::CallbackServerContex
   return AnswerNow(context, coordinator->Heartbeat(*request), response);
 }
 
-grpc::ServerUnaryReactor* SchedulerService::GetRouting(grpc::CallbackServerContext* context,
-                                                       const GetRoutingRequest* request,
-                                                       RoutingTable* response) {
+Reactor* SchedulerService::GetRouting(Context* context, const GetRoutingRequest* request,
+                                      RoutingTable* response) {
   return Suspend(coordinator_, &Coordinator::GetRouting, context, request, response);
 }
 
-grpc::ServerUnaryReactor* SchedulerService::ConfirmRouting(grpc::CallbackServerContext* context,
-                                                           const ConfirmRoutingRequest* request,
-                                                           ConfirmRoutingResponse* response) {
+Reactor* SchedulerService::ConfirmRouting(Context* context, const ConfirmRoutingRequest* request,
+                                          ConfirmRoutingResponse* response) {
   return Suspend(coordinator_, &Coordinator::ConfirmRouting, context, request, response);
 }
 
-grpc::ServerUnaryReactor* SchedulerService::CreateTable(grpc::CallbackServerContext* context,
-                                                        const CreateTableRequest* request,
-                                                        CreateTableResponse* response) {
+Reactor* SchedulerService::CreateTable(Context* context, const CreateTableRequest* request,
+                                       CreateTableResponse* response) {
   return Suspend(coordinator_, &Coordinator::CreateTable, context, request, response);
 }
 
-grpc::ServerUnaryReactor* SchedulerService::ListTables(grpc::CallbackServerContext* context,
-                                                       const ListTablesRequest* request,
-                                                       ListTablesResponse* response) {
+Reactor* SchedulerService::ListTables(Context* context, const ListTablesRequest* request,
+                                      ListTablesResponse* response) {
   return Suspend(coordinator_, &Coordinator::ListTables, context, request, response);
 }
 
-grpc::ServerUnaryReactor* SchedulerService::Barrier(grpc::CallbackServerContext* context,
-                                                    const BarrierRequest* request,
-                                                    BarrierResponse* response) {
+Reactor* SchedulerService::Barrier(Context* context, const BarrierRequest* request,
+                                   BarrierResponse* response) {
   return Suspend(coordinator_, &Coordinator::Barrier, context, request, response);
 }
 
-grpc::ServerUnaryReactor* SchedulerService::GetAssignment(grpc::CallbackServerContext* context,
-                                                          const GetAssignmentRequest* request,
-                                                          GetAssignmentResponse* response) {
+Reactor* SchedulerService::GetAssignment(Context* context, const GetAssignmentRequest* request,
+                                         GetAssignmentResponse* response) {
   return Suspend(coordinator_, &Coordinator::GetAssignment, context, request, response);
 }
 
-grpc::ServerUnaryReactor* SchedulerService::GiveUpRanks(grpc::CallbackServerContext* context,
-                                                        const GiveUpRanksRequest* request,
-                                                        GiveUpRanksResponse* response) {
+Reactor* SchedulerService::GiveUpRanks(Context* context, const GiveUpRanksRequest* request,
+                                       GiveUpRanksResponse* response) {
   return Suspend(coordinator_, &Coordinator::GiveUpRanks, context, request, response);
 }
 
-grpc::ServerUnaryReactor* SchedulerService::JoinGroup(grpc::CallbackServerContext* context,
-                                                      const JoinGroupRequest* request,
-                                                      JoinGroupResponse* response) {
+Reactor* SchedulerService::JoinGroup(Context* context, const JoinGroupRequest* request,
+                                     JoinGroupResponse* response) {
   return Suspend(coordinator_, &Coordinator::JoinGroup, context, request, response);
 }
 
-grpc::ServerUnaryReactor* SchedulerService::ExchangeInGroup(grpc::CallbackServerContext* context,
-                                                            const ExchangeInGroupRequest* request,
-                                                            ExchangeInGroupResponse* response) {
+Reactor* SchedulerService::ExchangeInGroup(Context* context, const ExchangeInGroupRequest* request,
+                                           ExchangeInGroupResponse* response) {
   return Suspend(coordinator_, &Coordinator::ExchangeInGroup, context, request, response);
 }
 
-grpc::ServerUnaryReactor* SchedulerService::WatchGroup(grpc::CallbackServerContext* context,
-                                                       const WatchGroupRequest* request,
-                                                       WatchGroupResponse* response) {
+Reactor* SchedulerService::WatchGroup(Context* context, const WatchGroupRequest* request,
+                                      WatchGroupResponse* response) {
   return Suspend(coordinator_, &Coordinator::WatchGroup, context, request, response);
 }
 
-grpc::ServerUnaryReactor* SchedulerService::ReportEvaluation(grpc::CallbackServerContext* context,
-                                                             const ReportEvaluationRequest* request,
-                                                             ReportEvaluationResponse* response) {
+Reactor* SchedulerService::ReportEvaluation(Context* context,
+                                            const ReportEvaluationRequest* request,
+                                            ReportEvaluationResponse* response) {
   return Suspend(coordinator_, &Coordinator::ReportEvaluation, context, request, response);
 }
 
-grpc::ServerUnaryReactor* SchedulerService::AgreeOnData(grpc::CallbackServerContext* context,
-                                                        const AgreeOnDataRequest* request,
-                                                        AgreeOnDataResponse* response) {
+Reactor* SchedulerService::AgreeOnData(Context* context, const AgreeOnDataRequest* request,
+                                       AgreeOnDataResponse* response) {
   return Suspend(coordinator_, &Coordinator::AgreeOnData, context, request, response);
 }
 
-grpc::ServerUnaryReactor* SchedulerService::FinishWork(grpc::CallbackServerContext* context,
-                                                       const FinishWorkRequest* request,
-                                                       FinishWorkResponse* response) {
+Reactor* SchedulerService::FinishWork(Context* context, const FinishWorkRequest* request,
+                                      FinishWorkResponse* response) {
   return Suspend(coordinator_, &Coordinator::FinishWork, context, request, response);
 }
 
-grpc::ServerUnaryReactor* SchedulerService::GetStatus(grpc::CallbackServerContext* context,
-                                                      const GetStatusRequest*,
-                                                      GetStatusResponse* response) {
+Reactor* SchedulerService::GetStatus(Context* context, const GetStatusRequest*,
+                                     GetStatusResponse* response) {
   if (absl::Status refusal = RefusalOf(*context); !refusal.ok())
     return AnswerNow(context, absl::StatusOr<GetStatusResponse>(std::move(refusal)), response);
   Coordinator* const coordinator = coordinator_;
@@ -265,9 +250,8 @@ grpc::ServerUnaryReactor* SchedulerService::GetStatus(grpc::CallbackServerContex
   return AnswerNow(context, std::move(status), response);
 }
 
-grpc::ServerUnaryReactor* SchedulerService::Checkpoint(grpc::CallbackServerContext* context,
-                                                       const CheckpointRequest* request,
-                                                       CheckpointResponse* response) {
+Reactor* SchedulerService::Checkpoint(Context* context, const CheckpointRequest* request,
+                                      CheckpointResponse* response) {
   AuditedCall audited(audit_, "Checkpoint");
   if (RefusalOf(*context).ok() && !request->dir().empty()) {
     if (absl::Status status = checkpoint_roots_.CheckName(request->dir()); !status.ok()) {
@@ -280,43 +264,37 @@ grpc::ServerUnaryReactor* SchedulerService::Checkpoint(grpc::CallbackServerConte
                  std::move(audited));
 }
 
-grpc::ServerUnaryReactor* SchedulerService::Scale(grpc::CallbackServerContext* context,
-                                                  const ScaleRequest* request,
-                                                  ScaleResponse* response) {
+Reactor* SchedulerService::Scale(Context* context, const ScaleRequest* request,
+                                 ScaleResponse* response) {
   return Suspend(coordinator_, &Coordinator::Scale, context, request, response,
                  AuditedCall(audit_, "Scale"));
 }
 
-grpc::ServerUnaryReactor* SchedulerService::Drain(grpc::CallbackServerContext* context,
-                                                  const DrainRequest* request,
-                                                  DrainResponse* response) {
+Reactor* SchedulerService::Drain(Context* context, const DrainRequest* request,
+                                 DrainResponse* response) {
   return Suspend(coordinator_, &Coordinator::Drain, context, request, response,
                  AuditedCall(audit_, "Drain"));
 }
 
-grpc::ServerUnaryReactor* SchedulerService::ReleaseRetained(grpc::CallbackServerContext* context,
-                                                            const ReleaseRetainedRequest* request,
-                                                            ReleaseRetainedResponse* response) {
+Reactor* SchedulerService::ReleaseRetained(Context* context, const ReleaseRetainedRequest* request,
+                                           ReleaseRetainedResponse* response) {
   return Suspend(coordinator_, &Coordinator::ReleaseRetained, context, request, response,
                  AuditedCall(audit_, "ReleaseRetained"));
 }
 
-grpc::ServerUnaryReactor* SchedulerService::ListEvents(grpc::CallbackServerContext* context,
-                                                       const ListEventsRequest* request,
-                                                       ListEventsResponse* response) {
+Reactor* SchedulerService::ListEvents(Context* context, const ListEventsRequest* request,
+                                      ListEventsResponse* response) {
   return Suspend(coordinator_, &Coordinator::ListEvents, context, request, response);
 }
 
-grpc::ServerUnaryReactor* SchedulerService::StopJob(grpc::CallbackServerContext* context,
-                                                    const StopJobRequest* request,
-                                                    StopJobResponse* response) {
+Reactor* SchedulerService::StopJob(Context* context, const StopJobRequest* request,
+                                   StopJobResponse* response) {
   return Suspend(coordinator_, &Coordinator::StopJob, context, request, response,
                  AuditedCall(audit_, "StopJob"));
 }
 
-grpc::ServerUnaryReactor* SchedulerService::Goodbye(grpc::CallbackServerContext* context,
-                                                    const GoodbyeRequest* request,
-                                                    GoodbyeResponse* response) {
+Reactor* SchedulerService::Goodbye(Context* context, const GoodbyeRequest* request,
+                                   GoodbyeResponse* response) {
   return Suspend(coordinator_, &Coordinator::Goodbye, context, request, response);
 }
 

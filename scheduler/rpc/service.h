@@ -18,6 +18,9 @@ namespace pawl {
 // passed) removes it. Until Begin only GetStatus is answered; everything else is UNAVAILABLE.
 // Thread-safe.
 class SchedulerService final : public Scheduler::CallbackService {
+  using Reactor = grpc::ServerUnaryReactor;
+  using Context = grpc::CallbackServerContext;
+
  public:
   // `status_before` answers GetStatus until Begin, on any thread; its error is the answer too.
   explicit SchedulerService(std::function<absl::StatusOr<GetStatusResponse>()> status_before)
@@ -34,73 +37,50 @@ class SchedulerService final : public Scheduler::CallbackService {
   // Serves `coordinator`, which outlives the rpcs of the gRPC server.
   void Begin(Coordinator& coordinator) { coordinator_ = &coordinator; }
 
-  grpc::ServerUnaryReactor* Register(grpc::CallbackServerContext* context,
-                                     const RegisterRequest* request,
-                                     RegisterResponse* response) override;
-  grpc::ServerUnaryReactor* Heartbeat(grpc::CallbackServerContext* context,
-                                      const HeartbeatRequest* request,
-                                      HeartbeatResponse* response) override;
-  grpc::ServerUnaryReactor* GetRouting(grpc::CallbackServerContext* context,
-                                       const GetRoutingRequest* request,
-                                       RoutingTable* response) override;
-  grpc::ServerUnaryReactor* ConfirmRouting(grpc::CallbackServerContext* context,
-                                           const ConfirmRoutingRequest* request,
-                                           ConfirmRoutingResponse* response) override;
-  grpc::ServerUnaryReactor* CreateTable(grpc::CallbackServerContext* context,
-                                        const CreateTableRequest* request,
-                                        CreateTableResponse* response) override;
-  grpc::ServerUnaryReactor* ListTables(grpc::CallbackServerContext* context,
-                                       const ListTablesRequest* request,
-                                       ListTablesResponse* response) override;
-  grpc::ServerUnaryReactor* Barrier(grpc::CallbackServerContext* context,
-                                    const BarrierRequest* request,
-                                    BarrierResponse* response) override;
-  grpc::ServerUnaryReactor* GetAssignment(grpc::CallbackServerContext* context,
-                                          const GetAssignmentRequest* request,
-                                          GetAssignmentResponse* response) override;
-  grpc::ServerUnaryReactor* GiveUpRanks(grpc::CallbackServerContext* context,
-                                        const GiveUpRanksRequest* request,
-                                        GiveUpRanksResponse* response) override;
-  grpc::ServerUnaryReactor* JoinGroup(grpc::CallbackServerContext* context,
-                                      const JoinGroupRequest* request,
-                                      JoinGroupResponse* response) override;
-  grpc::ServerUnaryReactor* ExchangeInGroup(grpc::CallbackServerContext* context,
-                                            const ExchangeInGroupRequest* request,
-                                            ExchangeInGroupResponse* response) override;
-  grpc::ServerUnaryReactor* WatchGroup(grpc::CallbackServerContext* context,
-                                       const WatchGroupRequest* request,
-                                       WatchGroupResponse* response) override;
-  grpc::ServerUnaryReactor* ReportEvaluation(grpc::CallbackServerContext* context,
-                                             const ReportEvaluationRequest* request,
-                                             ReportEvaluationResponse* response) override;
-  grpc::ServerUnaryReactor* AgreeOnData(grpc::CallbackServerContext* context,
-                                        const AgreeOnDataRequest* request,
-                                        AgreeOnDataResponse* response) override;
-  grpc::ServerUnaryReactor* FinishWork(grpc::CallbackServerContext* context,
-                                       const FinishWorkRequest* request,
-                                       FinishWorkResponse* response) override;
-  grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,
-                                      const GetStatusRequest* request,
-                                      GetStatusResponse* response) override;
-  grpc::ServerUnaryReactor* Checkpoint(grpc::CallbackServerContext* context,
-                                       const CheckpointRequest* request,
-                                       CheckpointResponse* response) override;
-  grpc::ServerUnaryReactor* Scale(grpc::CallbackServerContext* context, const ScaleRequest* request,
-                                  ScaleResponse* response) override;
-  grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* context, const DrainRequest* request,
-                                  DrainResponse* response) override;
-  grpc::ServerUnaryReactor* ReleaseRetained(grpc::CallbackServerContext* context,
-                                            const ReleaseRetainedRequest* request,
-                                            ReleaseRetainedResponse* response) override;
-  grpc::ServerUnaryReactor* ListEvents(grpc::CallbackServerContext* context,
-                                       const ListEventsRequest* request,
-                                       ListEventsResponse* response) override;
-  grpc::ServerUnaryReactor* StopJob(grpc::CallbackServerContext* context,
-                                    const StopJobRequest* request,
-                                    StopJobResponse* response) override;
-  grpc::ServerUnaryReactor* Goodbye(grpc::CallbackServerContext* context,
-                                    const GoodbyeRequest* request,
-                                    GoodbyeResponse* response) override;
+  Reactor* Register(Context* context, const RegisterRequest* request,
+                    RegisterResponse* response) override;
+  Reactor* Heartbeat(Context* context, const HeartbeatRequest* request,
+                     HeartbeatResponse* response) override;
+  Reactor* GetRouting(Context* context, const GetRoutingRequest* request,
+                      RoutingTable* response) override;
+  Reactor* ConfirmRouting(Context* context, const ConfirmRoutingRequest* request,
+                          ConfirmRoutingResponse* response) override;
+  Reactor* CreateTable(Context* context, const CreateTableRequest* request,
+                       CreateTableResponse* response) override;
+  Reactor* ListTables(Context* context, const ListTablesRequest* request,
+                      ListTablesResponse* response) override;
+  Reactor* Barrier(Context* context, const BarrierRequest* request,
+                   BarrierResponse* response) override;
+  Reactor* GetAssignment(Context* context, const GetAssignmentRequest* request,
+                         GetAssignmentResponse* response) override;
+  Reactor* GiveUpRanks(Context* context, const GiveUpRanksRequest* request,
+                       GiveUpRanksResponse* response) override;
+  Reactor* JoinGroup(Context* context, const JoinGroupRequest* request,
+                     JoinGroupResponse* response) override;
+  Reactor* ExchangeInGroup(Context* context, const ExchangeInGroupRequest* request,
+                           ExchangeInGroupResponse* response) override;
+  Reactor* WatchGroup(Context* context, const WatchGroupRequest* request,
+                      WatchGroupResponse* response) override;
+  Reactor* ReportEvaluation(Context* context, const ReportEvaluationRequest* request,
+                            ReportEvaluationResponse* response) override;
+  Reactor* AgreeOnData(Context* context, const AgreeOnDataRequest* request,
+                       AgreeOnDataResponse* response) override;
+  Reactor* FinishWork(Context* context, const FinishWorkRequest* request,
+                      FinishWorkResponse* response) override;
+  Reactor* GetStatus(Context* context, const GetStatusRequest* request,
+                     GetStatusResponse* response) override;
+  Reactor* Checkpoint(Context* context, const CheckpointRequest* request,
+                      CheckpointResponse* response) override;
+  Reactor* Scale(Context* context, const ScaleRequest* request, ScaleResponse* response) override;
+  Reactor* Drain(Context* context, const DrainRequest* request, DrainResponse* response) override;
+  Reactor* ReleaseRetained(Context* context, const ReleaseRetainedRequest* request,
+                           ReleaseRetainedResponse* response) override;
+  Reactor* ListEvents(Context* context, const ListEventsRequest* request,
+                      ListEventsResponse* response) override;
+  Reactor* StopJob(Context* context, const StopJobRequest* request,
+                   StopJobResponse* response) override;
+  Reactor* Goodbye(Context* context, const GoodbyeRequest* request,
+                   GoodbyeResponse* response) override;
 
  private:
   // May be null.
