@@ -141,10 +141,6 @@ TxnRequest EtcdStore::LeaderTxn(int64_t create_revision) const {
   return request;
 }
 
-void EtcdStore::SetLeadershipLostCallback(std::function<void(const absl::Status& why)> lost) {
-  lost_ = std::move(lost);
-}
-
 bool EtcdStore::IsLeader() const { return CurrentLeadership().ok(); }
 
 absl::StatusOr<EtcdStore::Leadership> EtcdStore::CurrentLeadership() const {

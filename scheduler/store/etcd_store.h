@@ -4,7 +4,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <thread>
@@ -62,7 +61,6 @@ class EtcdStore final : public StateStore {
 
   absl::Status Campaign(MonotonicTime deadline) override;
   bool IsLeader() const override;
-  void SetLeadershipLostCallback(std::function<void(const absl::Status& why)> lost) override;
   absl::StatusOr<std::optional<StoredState>> Load() override;
   absl::StatusOr<std::optional<StoredState>> Peek() override;
   absl::Status Save(uint64_t revision, absl::string_view state) override;
@@ -114,7 +112,6 @@ class EtcdStore final : public StateStore {
   void KeepLease();
 
   const EtcdStoreOptions options_;
-  std::function<void(const absl::Status&)> lost_;
 
   // Used by the thread that calls Campaign, Load and Save.
   EtcdClient client_;

@@ -46,10 +46,6 @@ FileStore::FileStore(FileStoreOptions options, Env& env)
 
 std::string FileStore::Describe() const { return absl::StrCat("file:", options_.folder); }
 
-void FileStore::SetLeadershipLostCallback(std::function<void(const absl::Status& why)> lost) {
-  lost_ = std::move(lost);
-}
-
 absl::Status FileStore::Campaign(MonotonicTime deadline) {
   if (leader_) return absl::OkStatus();
   loaded_ = false;

@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -42,7 +41,6 @@ class FileStore final : public StateStore {
 
   absl::Status Campaign(MonotonicTime deadline) override;
   bool IsLeader() const override { return leader_; }
-  void SetLeadershipLostCallback(std::function<void(const absl::Status& why)> lost) override;
   absl::StatusOr<std::optional<StoredState>> Load() override;
   absl::StatusOr<std::optional<StoredState>> Peek() override;
   absl::Status Save(uint64_t revision, absl::string_view state) override;
@@ -68,7 +66,6 @@ class FileStore final : public StateStore {
 
   const FileStoreOptions options_;
   Env& env_;
-  std::function<void(const absl::Status&)> lost_;
   std::atomic<bool> leader_{false};
 
   // Used by the thread that calls Campaign, Load and Save.

@@ -1,7 +1,6 @@
 #include "scheduler/store/leadership.h"
 
 #include <deque>
-#include <functional>
 #include <string>
 
 #include "gtest/gtest.h"
@@ -19,7 +18,6 @@ class FakeStore final : public StateStore {
     return answer;
   }
   bool IsLeader() const override { return answers.empty(); }
-  void SetLeadershipLostCallback(std::function<void(const absl::Status&)>) override {}
   absl::StatusOr<std::optional<StoredState>> Load() override {
     if (load_errors.empty()) return std::optional<StoredState>();
     absl::Status error = load_errors.front();

@@ -24,7 +24,6 @@ class ScriptedStore final : public StateStore {
  public:
   absl::Status Campaign(MonotonicTime) override { return absl::OkStatus(); }
   bool IsLeader() const override { return true; }
-  void SetLeadershipLostCallback(std::function<void(const absl::Status&)>) override {}
   absl::StatusOr<std::optional<StoredState>> Load() override {
     return std::optional<StoredState>();
   }

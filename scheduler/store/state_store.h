@@ -8,6 +8,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -72,7 +73,9 @@ class StateStore {
   // Sets a function that runs once for each leadership that is lost, with the reason, but not when
   // the store is destroyed. It runs on a thread of the store or within Save, and must not call the
   // store. REQUIRES: Campaign was not called yet.
-  virtual void SetLeadershipLostCallback(std::function<void(const absl::Status& why)> lost) = 0;
+  void SetLeadershipLostCallback(std::function<void(const absl::Status& why)> lost) {
+    lost_ = std::move(lost);
+  }
 
   // Returns the newest state; nullopt if none was ever saved.
   //   ABORTED: this process is not the leader.
@@ -102,6 +105,9 @@ class StateStore {
   // The error for a revision that is not newer.
   static absl::Status NotNewer(absl::string_view store, uint64_t revision,
                                uint64_t stored_revision);
+
+  // May be null.
+  std::function<void(const absl::Status& why)> lost_;
 };
 
 }  // namespace pawl
