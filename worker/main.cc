@@ -310,7 +310,7 @@ int Main(int argc, char** argv) {
   (*health)->SetServing(false);
   const int exit_code = Report(outcome);
   // A thread may still be reading data, so nothing that it uses may be destroyed.
-  if (outcome.end != WorkerEnd::kCompleted) std::_Exit(exit_code);
+  if (outcome.end != WorkerEnd::kCompleted || outcome.is_reading) std::_Exit(exit_code);
   return exit_code;
 }
 

@@ -38,6 +38,8 @@ class RankBatches {
   virtual absl::Status Assemble(uint64_t step, Batch* batch) = 0;
   // Makes a running Assemble, and all later ones, fail soon. Any thread may call it.
   virtual void Cancel() {}
+  // While no Assemble runs: whether no thread reads ahead, so that destruction does not wait.
+  virtual bool IsIdle() const { return true; }
 };
 
 // Thread-safe.

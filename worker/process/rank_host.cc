@@ -237,11 +237,17 @@ void RankHost::ReportGivenUp(GiveUpRanksRequest given_up) {
 }
 
 void RankHost::DropIdle() {
-  ended_.erase(std::remove_if(ended_.begin(), ended_.end(),
-                              [](const std::unique_ptr<Hosted>& hosted) {
-                                return hosted->trainer == nullptr || hosted->trainer->IsIdle();
-                              }),
-               ended_.end());
+  ended_.erase(
+      std::remove_if(ended_.begin(), ended_.end(),
+                     [](const std::unique_ptr<Hosted>& hosted) { return hosted->IsIdle(); }),
+      ended_.end());
+}
+
+bool RankHost::IsIdle() const {
+  return std::all_of(ended_.begin(), ended_.end(),
+                     [](const std::unique_ptr<Hosted>& hosted) { return hosted->IsIdle(); }) &&
+         std::all_of(hosted_.begin(), hosted_.end(),
+                     [](const auto& hosted) { return hosted.second->IsIdle(); });
 }
 
 }  // namespace pawl

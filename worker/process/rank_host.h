@@ -55,6 +55,10 @@ class RankHost {
   // completes. Sets both interrupts if a rank fails. Called once.
   absl::Status Run();
 
+  // After Run: whether no call borrows memory of the ranks and none of their threads reads data, so
+  // that destruction does not wait for a read.
+  bool IsIdle() const;
+
  private:
   struct Hosted {
     Hosted(LogicalWorkerAssignment a, const Interrupts& all)
@@ -62,6 +66,8 @@ class RankHost {
     ~Hosted() {
       if (thread.joinable()) thread.join();
     }
+    // REQUIRES: its thread has ended.
+    bool IsIdle() const { return trainer == nullptr || trainer->IsIdle(); }
 
     const LogicalWorkerAssignment assignment;
     // Set to release the rank, and after a failure of it.
@@ -94,7 +100,8 @@ class RankHost {
   absl::Status HandleEnded();
   void ReportFinished(std::vector<uint32_t> ranks);
   void ReportGivenUp(GiveUpRanksRequest given_up);
-  // Frees the memory of ended ranks that no call borrows any more.
+  // Destroys ended ranks whose memory no call borrows any more and that read no data. A read may
+  // hang, and the other ranks do not wait for it.
   void DropIdle();
   void WaitForChange();
 

@@ -154,6 +154,50 @@ class AssigningScheduler final : public ControlChannel {
   std::vector<uint32_t> finished_ PAWL_GUARDED_BY(mu_);
 };
 
+// The data, but reads of rank 0 hang until Release.
+class HangingData final : public TrainingData {
+ public:
+  explicit HangingData(const TrainingData& data) : data_(data) {}
+  ~HangingData() override { Release(); }
+
+  uint64_t size() const override { return data_.size(); }
+  const DataShape& shape() const override { return data_.shape(); }
+  uint64_t fingerprint() const override { return data_.fingerprint(); }
+  std::unique_ptr<RankBatches> OpenRank(const Sampler& sampler, uint32_t rank, uint64_t end_step,
+                                        const FieldLookup& lookup) const override {
+    auto batches = data_.OpenRank(sampler, rank, end_step, lookup);
+    if (rank != 0) return batches;
+    return std::make_unique<HangingBatches>(*this, std::move(batches));
+  }
+
+  bool hangs() const { return hangs_; }
+  void Release() {
+    if (!is_released_.exchange(true)) release_.set_value();
+  }
+
+ private:
+  class HangingBatches final : public RankBatches {
+   public:
+    HangingBatches(const HangingData& data, std::unique_ptr<RankBatches> batches)
+        : data_(data), batches_(std::move(batches)) {}
+    absl::Status Assemble(uint64_t step, Batch* batch) override {
+      data_.hangs_ = true;
+      data_.released_.wait();
+      return batches_->Assemble(step, batch);
+    }
+
+   private:
+    const HangingData& data_;
+    const std::unique_ptr<RankBatches> batches_;
+  };
+
+  const TrainingData& data_;
+  mutable std::atomic<bool> hangs_{false};
+  std::atomic<bool> is_released_{false};
+  std::promise<void> release_;
+  const std::shared_future<void> released_ = release_.get_future().share();
+};
+
 // A host whose client talks to the fakes. Steps close without the other ranks.
 class RankHostTest : public testing::Test {
  protected:
@@ -170,6 +214,7 @@ class RankHostTest : public testing::Test {
     });
   }
   ~RankHostTest() override {
+    if (hanging_ != nullptr) hanging_->Release();
     leave_.Set(absl::CancelledError("the test has ended"));
     abandon_.Set(absl::CancelledError("the test has ended"));
     if (ended_.valid()) ended_.wait();
@@ -192,6 +237,7 @@ class RankHostTest : public testing::Test {
     sampling.samples = train_->size();
     sampling.batch_size = job_.batch_size();
     sampling.logical_workers = kRanks;
+    if (hangs_) hanging_ = std::make_unique<HangingData>(*train_);
     sampler_.emplace(Sampler::Create(sampling).value());
     plan_.emplace(job_, sampler_->epochs());
 
@@ -205,11 +251,12 @@ class RankHostTest : public testing::Test {
     const std::unique_ptr<TrainingModel> model = make_model().value();
     for (const TableSpec& spec : model->tables())
       tables_.push_back(client_->CreateTable(spec).get().value());
+    const TrainingData& data = hangs_ ? static_cast<const TrainingData&>(*hanging_) : *train_;
     const RankShared shared{.job = job_,
                             .logical_workers = kRanks,
                             .sampler = *sampler_,
                             .plan = *plan_,
-                            .train = *train_,
+                            .train = data,
                             .tables = tables_,
                             .rendezvous = rendezvous_,
                             .progress = progress_,
@@ -256,9 +303,12 @@ class RankHostTest : public testing::Test {
   std::atomic<bool> refuses_take_over_{false};
   // Set before Start.
   MonotonicDuration call_timeout_ = std::chrono::minutes(10);
+  bool hangs_ = false;
   Job job_;
   CpuDevice device_;
   std::unique_ptr<Dataset> train_;
+  // With hangs_.
+  std::unique_ptr<HangingData> hanging_;
   std::optional<Sampler> sampler_;
   std::optional<StepPlan> plan_;
   std::vector<Table> tables_;
@@ -294,6 +344,29 @@ TEST_F(RankHostTest, MovedRankIsReleasedAfterItsStepAndOthersContinue) {
   EXPECT_TRUE(DoesSteps(1));
   EXPECT_TRUE(leave_.reason().ok());
   EXPECT_TRUE(abandon_.reason().ok());
+}
+
+TEST_F(RankHostTest, ReadThatHangsDelaysOnlyItsRank) {
+  hangs_ = true;
+  Start();
+  scheduler_->Assign({{0, 11}});
+  ASSERT_TRUE(Eventually([&] { return hanging_->hangs(); }));
+  scheduler_->Assign({});
+  ASSERT_TRUE(Eventually([&] { return !scheduler_->given_up().empty(); }));
+  scheduler_->Assign({{1, 12}});
+  EXPECT_TRUE(DoesSteps(1));
+}
+
+TEST_F(RankHostTest, HostIsIdleOnceReadsHaveEnded) {
+  hangs_ = true;
+  Start();
+  scheduler_->Assign({{0, 11}});
+  ASSERT_TRUE(Eventually([&] { return hanging_->hangs(); }));
+  leave_.Set(absl::CancelledError("enough"));
+  EXPECT_EQ(End(), absl::CancelledError("enough"));
+  EXPECT_FALSE(host_->IsIdle());
+  hanging_->Release();
+  EXPECT_TRUE(Eventually([&] { return host_->IsIdle(); }));
 }
 
 TEST_F(RankHostTest, ReturningRankContinuesInItsNewIncarnation) {

@@ -493,6 +493,11 @@ WorkerOutcome RunWorker(const WorkerOptions& options, Interrupt& leave, Interrup
   training->replica.reset();
   training->group_former.reset();
   client->reset();
+  if (training->host != nullptr && !training->host->IsIdle()) {
+    // The read may hang. What its thread uses stays until the process ends.
+    outcome.is_reading = true;
+    static_cast<void>(training.release());
+  }
   return outcome;
 }
 

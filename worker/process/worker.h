@@ -81,6 +81,8 @@ struct WorkerOutcome {
   WorkerEnd end = WorkerEnd::kFailed;
   // The reason, if not kCompleted.
   absl::Status status = absl::OkStatus();
+  // A thread that reads data was left behind, because the read may hang.
+  bool is_reading = false;
 };
 
 // Joins the job as a worker and trains the ranks that the scheduler assigns, until the job ends.
@@ -91,8 +93,8 @@ struct WorkerOutcome {
 // its ranks move to other workers. After `abandon` is set, it does not wait for those steps. The
 // worker sets both itself when the scheduler or an error requires it.
 //
-// Unless the end is kCompleted, a thread that still reads data may be left behind, so the process
-// should exit.
+// Unless the end is kCompleted and not is_reading, a thread that still reads data may be left
+// behind, so the process should exit without destroying what that thread uses.
 WorkerOutcome RunWorker(const WorkerOptions& options, Interrupt& leave, Interrupt& abandon);
 
 }  // namespace pawl

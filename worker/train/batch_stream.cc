@@ -18,11 +18,15 @@ constexpr std::chrono::seconds kIdleWait{1};
 
 BatchStream::BatchStream(uint64_t first, uint64_t end, Assemble assemble)
     : first_(first), end_(end), assemble_(std::move(assemble)) {
-  if (first_ == end_) return;
+  if (first_ == end_) {
+    has_ended_ = true;
+    return;
+  }
   try {
     thread_ = std::thread([this] { Run(); });
   } catch (const std::system_error& error) {
     MutexLock lock(mu_);
+    has_ended_ = true;
     // Other workers can host the rank: the job continues.
     status_ = absl::UnavailableError(
         absl::StrCat("cannot start a thread that reads batches: ", error.what()));
@@ -30,15 +34,30 @@ BatchStream::BatchStream(uint64_t first, uint64_t end, Assemble assemble)
 }
 
 BatchStream::~BatchStream() {
+  End();
+  if (thread_.joinable()) thread_.join();
+}
+
+void BatchStream::End() {
   {
     MutexLock lock(mu_);
     ending_ = true;
   }
   changed_.NotifyAll();
-  if (thread_.joinable()) thread_.join();
+}
+
+bool BatchStream::HasEnded() const {
+  MutexLock lock(mu_);
+  return has_ended_;
 }
 
 void BatchStream::Run() {
+  MakeBatches();
+  MutexLock lock(mu_);
+  has_ended_ = true;
+}
+
+void BatchStream::MakeBatches() {
   for (uint64_t number = first_; number < end_; ++number) {
     Batch* batch = nullptr;
     {

@@ -43,17 +43,23 @@ class BatchStream {
   absl::StatusOr<Batch*> Next(const Interrupt& interrupt);
   // Returns a batch for reuse.
   void Release(Batch* batch);
+  // Makes no further batches. Does not wait for the one in progress.
+  void End();
+  // Whether no batch is in progress and none will follow, so that destruction does not wait.
+  bool HasEnded() const;
 
  private:
   void Run();
+  void MakeBatches();
 
   const uint64_t first_;
   const uint64_t end_;
   const Assemble assemble_;
 
-  Mutex mu_;
+  mutable Mutex mu_;
   CondVar changed_;
   bool ending_ PAWL_GUARDED_BY(mu_) = false;
+  bool has_ended_ PAWL_GUARDED_BY(mu_) = false;
   absl::Status status_ PAWL_GUARDED_BY(mu_);
   std::vector<std::unique_ptr<Batch>> all_ PAWL_GUARDED_BY(mu_);
   std::vector<Batch*> free_ PAWL_GUARDED_BY(mu_);

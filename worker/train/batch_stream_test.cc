@@ -1,8 +1,10 @@
 #include "worker/train/batch_stream.h"
 
 #include <atomic>
+#include <future>
 #include <set>
 
+#include "client_lib/base/testing/eventually.h"
 #include "client_lib/base/testing/no_more_threads.h"
 #include "gtest/gtest.h"
 
@@ -75,6 +77,20 @@ TEST(BatchStreamTest, InterruptEndsTheWait) {
   interrupt.Set(absl::CancelledError("SIGTERM"));
   EXPECT_EQ(stream.Next(interrupt).status(), absl::CancelledError("SIGTERM"));
   go.set_value();
+}
+
+TEST(BatchStreamTest, StreamHasEndedOnceTheBatchInProgressIsMade) {
+  std::promise<void> begun, go;
+  BatchStream stream(0, 10, [&](uint64_t, Batch*) {
+    begun.set_value();
+    go.get_future().wait();
+    return absl::OkStatus();
+  });
+  begun.get_future().wait();
+  stream.End();
+  EXPECT_FALSE(stream.HasEnded());
+  go.set_value();
+  EXPECT_TRUE(Eventually([&] { return stream.HasEnded(); }));
 }
 
 TEST(BatchStreamTest, CanBeDestroyedBeforeItsEnd) {

@@ -96,16 +96,19 @@ absl::StatusOr<bool> RankEvaluation::Run(uint64_t step) {
   return response.stop();
 }
 
-RankEvaluation::~RankEvaluation() { CloseShare(); }
-
-void RankEvaluation::CloseShare() {
+void RankEvaluation::Cancel() {
   if (batch_source_ != nullptr) batch_source_->Cancel();
-  stream_.reset();
-  batch_source_.reset();
+  if (stream_ != nullptr) stream_->End();
+}
+
+bool RankEvaluation::IsIdle() const {
+  return stream_ == nullptr ||
+         (stream_->HasEnded() && (batch_source_ == nullptr || batch_source_->IsIdle()));
 }
 
 absl::Status RankEvaluation::OpenShare() {
-  CloseShare();
+  // The former evaluation has used all its batches, so this does not wait.
+  stream_.reset();
   if (!shared_.job.evaluation().group_by().empty()) {
     PAWL_RETURN_IF_ERROR(FindGroups());
     batches_ = (samples_.size() + kEvaluationBatchSize - 1) / kEvaluationBatchSize;

@@ -37,19 +37,19 @@ class RankEvaluation {
   RankEvaluation(const RankShared& shared, uint32_t rank, TrainingModel& model,
                  absl::Span<PulledBatch> places, const Interrupt& leave)
       : shared_(shared), rank_(rank), model_(model), places_(places), leave_(leave) {}
-  // Waits for the batch in progress.
-  ~RankEvaluation();
-
   // Runs the rank's share of the evaluation after `step` steps, reports it and awaits the
   // scheduler's answer. True: training stops here. An error leaves calls running.
   absl::StatusOr<bool> Run(uint64_t step);
+  // After the last Run: reads nothing more. Does not wait for a read in progress.
+  void Cancel();
+  // After Cancel: whether no thread reads, so that destruction does not wait.
+  bool IsIdle() const;
 
  private:
   // Prepares the batches of the rank's share.
   absl::Status OpenShare();
   // Finds the rank's groups, unless they are known.
   absl::Status FindGroups();
-  void CloseShare();
 
   absl::StatusOr<ReportEvaluationResponse> Report(
       const std::vector<ReportEvaluationRequest>& parts);

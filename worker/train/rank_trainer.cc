@@ -48,11 +48,6 @@ RankTrainer::RankTrainer(const RankShared& shared, Interrupts interrupts, Logica
   for (StepCalls& calls : calls_) calls.gradients.resize(shared_.tables.size());
 }
 
-// The stream's destructor waits for the batch that it reads.
-RankTrainer::~RankTrainer() {
-  if (batches_ != nullptr) batches_->Cancel();
-}
-
 PulledBatch::Context RankTrainer::PullContext() {
   return {.tables = shared_.tables,
           .dense_places = dense_places_,
@@ -65,11 +60,20 @@ PulledBatch::Context RankTrainer::PullContext() {
 
 absl::Status RankTrainer::Run() {
   absl::Status status = RunSteps();
+  CancelReads();
   if (!status.ok()) EndPendingSteps();
   return status;
 }
 
+void RankTrainer::CancelReads() {
+  if (batches_ != nullptr) batches_->Cancel();
+  if (stream_ != nullptr) stream_->End();
+  if (evaluation_.has_value()) evaluation_->Cancel();
+}
+
 bool RankTrainer::IsIdle() const {
+  if (stream_ != nullptr && !(stream_->HasEnded() && batches_->IsIdle())) return false;
+  if (evaluation_.has_value() && !evaluation_->IsIdle()) return false;
   for (const PulledBatch& pulled : places_) {
     if (!pulled.IsIdle()) return false;
   }

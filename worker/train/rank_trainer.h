@@ -55,7 +55,6 @@ class RankTrainer {
   // has the rank.
   RankTrainer(const RankShared& shared, Interrupts interrupts, LogicalWorker& session,
               std::unique_ptr<TrainingModel> model);
-  ~RankTrainer();
   RankTrainer(const RankTrainer&) = delete;
   RankTrainer& operator=(const RankTrainer&) = delete;
 
@@ -63,7 +62,8 @@ class RankTrainer {
   // interrupt, whose reason it returns. Called once. An error leaves calls running.
   absl::Status Run();
 
-  // After Run: whether no call borrows its memory, so that it may be destroyed before the client.
+  // After Run: whether no call borrows its memory and no thread of it reads data, so that it may be
+  // destroyed before the client, and without waiting for a read.
   bool IsIdle() const;
 
  private:
@@ -100,6 +100,8 @@ class RankTrainer {
                               uint64_t step);
   // Waits for the calls of the step in this place, and releases its batch.
   absl::Status Finish(size_t place);
+  // Makes the threads that read data end.
+  void CancelReads();
   // Waits for the ends of all steps that were partly pushed, unless told to abandon them.
   void EndPendingSteps();
 

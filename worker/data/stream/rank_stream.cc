@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/clock.h"
 #include "client_lib/base/status_macros.h"
+#include "client_lib/rpc/futures.h"
 #include "spdlog/spdlog.h"
 
 namespace pawl {
@@ -47,6 +48,8 @@ RankStream::~RankStream() {
   for (const auto& slot : slots_) data_.Account(slot->accounted_bytes, 0).IgnoreError();
   data_.Account(accounted_reader_bytes_, 0).IgnoreError();
 }
+
+bool RankStream::IsIdle() const { return !loading_.valid() || IsReady(loading_); }
 
 absl::Status RankStream::Assemble(uint64_t step, Batch* batch) {
   const SamplePosition position = sampler_.epochs().PositionOf(step);

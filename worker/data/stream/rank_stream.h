@@ -25,6 +25,7 @@ class RankStream final : public RankBatches {
   // Waits until the thread that reads ahead notices it, at the end of a block.
   ~RankStream() override;
   void Cancel() override { ending_ = true; }
+  bool IsIdle() const override;
 
   absl::Status Assemble(uint64_t step, Batch* batch) override;
 
