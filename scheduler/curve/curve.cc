@@ -39,7 +39,8 @@ void AddStaleness(absl::string_view tag, const StalenessHistogram& counts,
 }  // namespace
 
 Curve::Curve(const GetStatusResponse& now, std::optional<uint64_t> last_evaluation_step)
-    : steps_(now.steps()),
+    : has_rate_(now.steps() == 0),
+      steps_(now.steps()),
       samples_(now.samples()),
       train_s_(now.train_s()),
       clock_staleness_(now.counters().clock_staleness()),
@@ -87,7 +88,7 @@ std::vector<CurvePoint> Curve::Next(const GetStatusResponse& status) {
     point.train_s = status.train_s();
     // 0: the workers do not report it.
     if (status.loss() != 0) point.values.emplace_back("train/loss", status.loss());
-    if (status.train_s() > train_s_ && status.samples() >= samples_) {
+    if (has_rate_ && status.train_s() > train_s_ && status.samples() >= samples_) {
       point.values.emplace_back(
           "train/samples_per_s",
           static_cast<double>(status.samples() - samples_) / (status.train_s() - train_s_));
@@ -107,11 +108,13 @@ std::vector<CurvePoint> Curve::Next(const GetStatusResponse& status) {
     steps_ = status.steps();
     samples_ = status.samples();
     train_s_ = status.train_s();
+    has_rate_ = true;
   }
-  // Numbers and steps both grow, and one of them may repeat (Evaluations::Find).
+  // Steps grow and may repeat, and then numbers grow. A job that was restored with other data may
+  // continue with lower numbers (Evaluations::Add).
   for (const EvaluationResult& result : status.evaluations()) {
-    const bool is_new = result.evaluation() > evaluation_ ||
-                        (result.evaluation() == evaluation_ && result.step() > evaluation_step_);
+    const bool is_new = result.step() > evaluation_step_ ||
+                        (result.step() == evaluation_step_ && result.evaluation() > evaluation_);
     if (!is_new) continue;
     points.push_back(PointOf(result));
     NoteEvaluation(result);

@@ -48,6 +48,9 @@ class Curve {
   void NoteEvaluation(const EvaluationResult& result);
   void AddMetrics(const GetStatusResponse& status, std::vector<CurvePoint>& points);
 
+  // False until the first point of a job that had steps before: the samples that a restarted
+  // scheduler begins with are older than its time.
+  bool has_rate_;
   uint64_t steps_;
   uint64_t samples_;
   double train_s_;
@@ -65,7 +68,8 @@ class CurveSink {
  public:
   virtual ~CurveSink() = default;
 
-  // Written at once, and not synced. `unix_s`: when the point was recorded.
+  // Written at once, and not synced. `unix_s`: when the point was recorded, which is
+  // its time unless it has one.
   virtual absl::Status Add(double unix_s, const CurvePoint& point) = 0;
 };
 

@@ -32,12 +32,12 @@ using Values = std::map<std::string, double>;
 Values ValuesOf(const CurvePoint& point) { return {point.values.begin(), point.values.end()}; }
 
 TEST(CurveTest, TrainingHasAPointOnceStepsHaveEnded) {
-  Curve curve(StatusAt(10, 1000, 2));
-  EXPECT_TRUE(curve.Next(StatusAt(10, 1000, 3)).empty());
-  const std::vector<CurvePoint> points = curve.Next(StatusAt(12, 1600, 4));
+  Curve curve(StatusAt(0, 0, 2));
+  EXPECT_TRUE(curve.Next(StatusAt(0, 0, 3)).empty());
+  const std::vector<CurvePoint> points = curve.Next(StatusAt(12, 600, 4));
   ASSERT_EQ(points.size(), 1u);
   EXPECT_EQ(points[0].step, 12u);
-  EXPECT_EQ(points[0].samples, 1600u);
+  EXPECT_EQ(points[0].samples, 600u);
   EXPECT_EQ(points[0].train_s, 4);
   EXPECT_EQ(points[0].kind, CurvePoint::Kind::kTraining);
   EXPECT_EQ(ValuesOf(points[0]), (Values{{"train/loss", 0.5},
@@ -46,7 +46,13 @@ TEST(CurveTest, TrainingHasAPointOnceStepsHaveEnded) {
                                          {"train/staleness_max", 0},
                                          {"tables/rows", 7},
                                          {"tables/parameter_bytes", 0}}));
-  EXPECT_TRUE(curve.Next(StatusAt(12, 1600, 5)).empty());
+  EXPECT_TRUE(curve.Next(StatusAt(12, 600, 5)).empty());
+}
+
+TEST(CurveTest, FirstPointAfterARestartHasNoRate) {
+  Curve curve(StatusAt(10, 1000, 2));
+  EXPECT_EQ(ValuesOf(curve.Next(StatusAt(12, 1600, 4))[0]).count("train/samples_per_s"), 0u);
+  EXPECT_EQ(ValuesOf(curve.Next(StatusAt(13, 1800, 5))[0]).at("train/samples_per_s"), 200);
 }
 
 TEST(CurveTest, StalenessIsThatOfThePointsInterval) {
@@ -94,6 +100,19 @@ TEST(CurveTest, EachEvaluationHasOnePoint) {
   // A job that continues another one may use its last number again.
   AddEvaluation(status, 3, 20, 0.9);
   EXPECT_EQ(curve.Next(status).size(), 1u);
+  EXPECT_TRUE(curve.Next(status).empty());
+}
+
+TEST(CurveTest, LowerNumbersOfARestoredJobHavePoints) {
+  GetStatusResponse status = StatusAt(180, 0, 0);
+  AddEvaluation(status, 9, 180, 0.6);
+  Curve curve(status);
+  AddEvaluation(status, 7, 210, 0.7);
+  AddEvaluation(status, 8, 240, 0.8);
+  const std::vector<CurvePoint> points = curve.Next(status);
+  ASSERT_EQ(points.size(), 2u);
+  EXPECT_EQ(points[0].step, 210u);
+  EXPECT_EQ(points[1].step, 240u);
   EXPECT_TRUE(curve.Next(status).empty());
 }
 

@@ -28,7 +28,7 @@ absl::StatusOr<std::unique_ptr<EventFile>> EventFile::Create(Env& env, const std
 
 absl::Status EventFile::Add(double unix_s, const CurvePoint& point) {
   TensorBoardEvent event;
-  event.set_wall_time(unix_s);
+  event.set_wall_time(point.unix_s > 0 ? point.unix_s : unix_s);
   event.set_step(static_cast<int64_t>(point.step));
   for (const auto& [tag, value] : point.values) {
     TensorBoardValue& added = *event.mutable_summary()->add_value();

@@ -46,12 +46,15 @@ TEST(EventFileTest, PointsAreRecordsOfTensorFlow) {
   point.step = 12;
   point.values = {{"tables/rows", 0}, {"eval/auc", 0.75}};
   ASSERT_TRUE((*file)->Add(1700000005, point).ok());
+  point.unix_s = 1700000003.5;
+  ASSERT_TRUE((*file)->Add(1700000005, point).ok());
   const auto events = ReadEvents(folder + "/events.out.tfevents.1700000000.host.7");
-  ASSERT_EQ(events.size(), 2u);
+  ASSERT_EQ(events.size(), 3u);
   EXPECT_EQ(events[0].file_version(), "brain.Event:2");
   EXPECT_EQ(events[0].wall_time(), 1700000000.25);
   EXPECT_EQ(events[1].step(), 12);
   EXPECT_EQ(events[1].wall_time(), 1700000005);
+  EXPECT_EQ(events[2].wall_time(), 1700000003.5);
   ASSERT_EQ(events[1].summary().value_size(), 2);
   EXPECT_TRUE(events[1].summary().value(0).has_simple_value());
   EXPECT_EQ(events[1].summary().value(1).tag(), "eval/auc");
