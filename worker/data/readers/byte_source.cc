@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "client_lib/base/crc32c.h"
 #include "client_lib/base/status_macros.h"
 #include "worker/data/readers/gzip_source.h"
 #include "worker/data/readers/zstd_source.h"
@@ -35,10 +36,12 @@ class FileSource final : public ByteSource {
     }
   }
 
-  bool BeginsWith(absl::string_view magic) const {
-    char bytes[4];
-    return pread(descriptor_, bytes, magic.size(), 0) == static_cast<ssize_t>(magic.size()) &&
-           absl::string_view(bytes, magic.size()) == magic;
+  // The first bytes of the file, at most `size`.
+  std::string Head(size_t size) const {
+    std::string bytes(size, '\0');
+    const ssize_t count = pread(descriptor_, bytes.data(), size, 0);
+    bytes.resize(static_cast<size_t>(std::max<ssize_t>(count, 0)));
+    return bytes;
   }
 
   absl::Status Seek(uint64_t offset) {
@@ -65,10 +68,22 @@ absl::StatusOr<std::unique_ptr<FileSource>> Open(const std::string& path) {
   return source;
 }
 
+// Whether these are the length of a TFRecord and its checksum.
+bool IsRecordHead(absl::string_view bytes) {
+  constexpr size_t kLengthBytes = sizeof(uint64_t);
+  uint32_t crc = 0;
+  if (bytes.size() < kLengthBytes + sizeof(crc)) return false;
+  std::memcpy(&crc, bytes.data() + kLengthBytes, sizeof(crc));
+  return crc == MaskedCrc32c(bytes.data(), kLengthBytes);
+}
+
 Compression CompressionOf(const FileSource& file, const std::string& path) {
-  if (absl::EndsWith(path, ".gz") || file.BeginsWith("\x1f\x8b")) return Compression::kGzip;
-  if (absl::EndsWith(path, ".zst") || file.BeginsWith("\x28\xb5\x2f\xfd"))
-    return Compression::kZstd;
+  if (absl::EndsWith(path, ".gz")) return Compression::kGzip;
+  if (absl::EndsWith(path, ".zst")) return Compression::kZstd;
+  const std::string head = file.Head(12);
+  if (IsRecordHead(head)) return Compression::kNone;
+  if (absl::StartsWith(head, "\x1f\x8b")) return Compression::kGzip;
+  if (absl::StartsWith(head, "\x28\xb5\x2f\xfd")) return Compression::kZstd;
   return Compression::kNone;
 }
 

@@ -68,8 +68,9 @@ struct RestartRecorder {
   }
 };
 
-// The compression of a file, by its first bytes or the end of its name (".gz", ".zst"): no format
-// read here starts with the bytes of gzip or zstd files. The errors of OpenDataFile.
+// The compression of a file, by its first bytes or the end of its name (".gz", ".zst"). A TFRecord
+// file may start with the bytes of gzip or zstd files, as the length of its first record; the
+// checksum of the length tells it apart. Other formats never do. The errors of OpenDataFile.
 absl::StatusOr<Compression> CompressionOf(const std::string& path);
 
 // Reads a file, decompressed. NOT_FOUND, PERMISSION_DENIED or another system error, naming the

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "client_lib/base/crc32c.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/data/readers/gzip_source.h"
@@ -73,6 +74,17 @@ TEST(ByteSourceTest, PlainAndGzipFilesReadTheSame) {
   EXPECT_EQ(*ReadFile(Write("plain.txt", text)), text);
   EXPECT_EQ(*ReadFile(Write("by_name.txt.gz", Gzip(text))), text);
   EXPECT_EQ(*ReadFile(Write("by_magic.txt", Gzip(text))), text);
+}
+
+TEST(ByteSourceTest, LengthOfATfRecordIsNotTakenForCompression) {
+  // In bytes, the magic numbers of gzip and zstd.
+  for (const uint64_t length : {uint64_t{0x8b1f}, uint64_t{0xfd2fb528}}) {
+    const uint32_t crc = MaskedCrc32c(&length, sizeof(length));
+    std::string bytes(reinterpret_cast<const char*>(&length), sizeof(length));
+    bytes.append(reinterpret_cast<const char*>(&crc), sizeof(crc));
+    bytes += "the record";
+    EXPECT_EQ(*ReadFile(Write("t.tfrecord", bytes)), bytes);
+  }
 }
 
 TEST(ByteSourceTest, MissingFileIsNotFoundAndNamed) {
