@@ -33,15 +33,24 @@ absl::StatusOr<std::unique_ptr<CsvReader>> CsvReader::Open(ByteSource& source,
   PAWL_ASSIGN_OR_RETURN(ColumnFeatures features, ColumnFeatures::Create(spec));
   auto reader =
       std::unique_ptr<CsvReader>(new CsvReader(std::move(features), spec, source, name, 0));
-  PAWL_ASSIGN_OR_RETURN(const bool has_first, reader->records_.Next());
-  if (!has_first) {
-    if (spec.no_header()) return reader;
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, ": is empty; its first line must be a header"));
+  for (;;) {
+    const absl::StatusOr<bool> more = reader->records_.Next();
+    if (more.ok() && !*more) break;
+    const absl::Status status = more.ok() ? reader->Bind() : more.status();
+    if (status.ok()) {
+      reader->has_record_ = spec.no_header();
+      return reader;
+    }
+    // Without a header this is a malformed sample.
+    const bool is_sample =
+        spec.no_header() && (more.ok() || reader->records_.has_malformed_record());
+    if (!is_sample) return status;
+    reader->unbound_.push_back(status);
+    if (reader->unbound_.size() == kMaxUnboundRecords) return reader->unbound_.front();
   }
-  PAWL_RETURN_IF_ERROR(reader->Bind());
-  reader->has_record_ = spec.no_header();
-  return reader;
+  if (spec.no_header()) return reader;
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, ": is empty; its first line must be a header"));
 }
 
 absl::StatusOr<std::unique_ptr<CsvReader>> CsvReader::OpenBehind(absl::string_view head,
@@ -110,7 +119,12 @@ absl::Status CsvReader::Apply() {
 }
 
 absl::StatusOr<bool> CsvReader::Next(SampleStore* store) {
-  is_at_sample_ = false;
+  is_at_sample_ = !unbound_.empty();
+  if (is_at_sample_) {
+    absl::Status status = std::move(unbound_.front());
+    unbound_.pop_front();
+    return status;
+  }
   if (!has_record_) {
     const absl::StatusOr<bool> more = records_.Next();
     if (!more.ok()) is_at_sample_ = records_.has_malformed_record();
@@ -126,6 +140,10 @@ absl::StatusOr<bool> CsvReader::Next(SampleStore* store) {
 }
 
 absl::StatusOr<bool> CsvReader::Skip() {
+  if (!unbound_.empty()) {
+    unbound_.pop_front();
+    return true;
+  }
   if (has_record_) {
     has_record_ = false;
     return true;

@@ -2,7 +2,9 @@
 #ifndef PAWL_WORKER_DATA_READERS_CSV_READER_H_
 #define PAWL_WORKER_DATA_READERS_CSV_READER_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <string>
 #include <utility>
@@ -22,7 +24,8 @@ namespace pawl {
 class CsvReader final : public SampleReader {
  public:
   // Reads a file from its start. INVALID_ARGUMENT naming the spec's field for a bad spec, or file,
-  // line and column of a header that lacks a column. `source` must outlive the reader.
+  // line and column of a header that lacks a column, or of the first record of a file without a
+  // header that begins with kMaxUnboundRecords malformed ones. `source` must outlive the reader.
   static absl::StatusOr<std::unique_ptr<CsvReader>> Open(ByteSource& source,
                                                          const std::string& name,
                                                          const CsvSpec& spec);
@@ -41,13 +44,18 @@ class CsvReader final : public SampleReader {
   bool IsAtSample() const override { return is_at_sample_; }
   uint64_t offset() const override { return records_.offset(); }
   uint64_t lines() const override { return records_.line_number(); }
-  bool IsAtBoundary() const override { return !records_.is_within_line(); }
+  bool IsAtBoundary() const override {
+    return !records_.is_within_line() && unbound_.empty() && !has_record_;
+  }
 
  private:
+  // Malformed records before the first one that has the columns, in a file without a header.
+  static constexpr size_t kMaxUnboundRecords = 1000;
+
   CsvReader(ColumnFeatures features, const CsvSpec& spec, ByteSource& source,
             const std::string& name, uint64_t lines_before);
 
-  // Finds the columns by the first record of a file; all records must have as many fields.
+  // Finds the columns by the current record; all records must have as many fields.
   absl::Status Bind();
   absl::Status BindOne(ColumnFeatures::Feature* feature) const;
   // Overwrites sample_ from the current record.
@@ -59,7 +67,9 @@ class CsvReader final : public SampleReader {
   size_t bound_columns_ = 0;
   CsvRecordReader records_;
   ColumnSample sample_;
-  // The current record is the file's first one, is a sample and has not been used.
+  // The errors of the malformed records before the current one that Next has not returned.
+  std::deque<absl::Status> unbound_;
+  // The current record is that of Bind, is a sample and has not been used.
   bool has_record_ = false;
   bool is_at_sample_ = false;
 };

@@ -239,6 +239,46 @@ TEST(CsvReaderTest, ColumnsByPositionNeedNoHeader) {
   EXPECT_EQ(empty.size(), 0u);
 }
 
+TEST(CsvReaderTest, MalformedRecordsBeforeTheFirstOneAreSamples) {
+  const CsvSpec spec = Spec(
+      "no_header: true columns { name: 'y' label {} position: 1 } "
+      "columns { name: 'x' categorical {} position: 2 }");
+  MemorySource source("1,\"a\"b\n2\n3,c\n4,d,e\n");
+  const auto reader = CsvReader::Open(source, "t.csv", spec);
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  SampleStore store(kNoLimit);
+  store.shape = (*reader)->shape();
+  for (const char* error : {"t.csv:1:6: text after", "t.csv:2:1: column 'x' is at position 2"}) {
+    const absl::StatusOr<bool> more = (*reader)->Next(&store);
+    EXPECT_THAT(more.status().message(), HasSubstr(error));
+    EXPECT_TRUE((*reader)->IsAtSample());
+    EXPECT_FALSE((*reader)->IsAtBoundary());
+  }
+  EXPECT_TRUE((*reader)->Next(&store).value());
+  EXPECT_TRUE((*reader)->IsAtBoundary());
+  EXPECT_THAT(store.labels, ElementsAre(3));
+  EXPECT_THAT((*reader)->Next(&store).status().message(), HasSubstr("the first line has 2"));
+
+  MemorySource again("1,\"a\"b\n2\n3,c\n");
+  const auto skipping = CsvReader::Open(again, "t.csv", spec);
+  ASSERT_TRUE(skipping.ok()) << skipping.status();
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE((*skipping)->Skip().value());
+  EXPECT_FALSE((*skipping)->Skip().value());
+}
+
+TEST(CsvReaderTest, FileOfMalformedRecordsIsRefusedAtOnce) {
+  std::string text;
+  for (int i = 0; i < 1000; ++i) text += "1\n";
+  text += "1,a\n";
+  MemorySource source(text);
+  EXPECT_EQ(CsvReader::Open(source, "t.csv",
+                            Spec("no_header: true columns { name: 'y' label {} position: 1 } "
+                                 "columns { name: 'x' categorical {} position: 2 }"))
+                .status(),
+            absl::InvalidArgumentError(
+                "t.csv:1:1: column 'x' is at position 2, but the line has 1 fields"));
+}
+
 TEST(CsvReaderTest, PositionIsCountedInTheHeader) {
   SampleStore store(kNoLimit);
   ASSERT_TRUE(
