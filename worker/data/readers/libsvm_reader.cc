@@ -88,9 +88,11 @@ absl::StatusOr<bool> LibsvmReader::Next(SampleStore* store) {
   }
   if (!*more) return false;
   const uint64_t entries = store->entry_count();
+  const bool has_weights = !store->weights.empty();
   const absl::Status status = Parse(line, store);
   if (!status.ok()) {
     store->TruncateEntries(entries);
+    if (!has_weights) store->weights.clear();
     is_at_sample_ = true;
     return status;
   }

@@ -63,6 +63,13 @@ TEST(LibsvmReaderTest, WeightsAreStoredOnlyIfTheyDiffer) {
   EXPECT_THAT(late.weights, ElementsAre(1, 1, 1, 3, 1));
 }
 
+TEST(LibsvmReaderTest, MalformedLineLeavesNoWeights) {
+  SampleStore store(kNoLimit);
+  EXPECT_FALSE(Read("1 1:1\n1 2:3 x\n", &store).ok());
+  EXPECT_EQ(store.entry_count(), 1u);
+  EXPECT_THAT(store.weights, IsEmpty());
+}
+
 TEST(LibsvmReaderTest, LabelsMayHaveWeights) {
   SampleStore store(kNoLimit);
   ASSERT_TRUE(Read("1 3:1\n-1:0.25 qid:7 3:1 4:2\n0:0\n", &store).ok());

@@ -26,8 +26,9 @@ class SampleReader {
   virtual ~SampleReader() = default;
 
   // Appends the next sample to *store; false after the last. INVALID_ARGUMENT naming file, line and
-  // column for a malformed sample: *store is unchanged then. If IsAtSample() is then true, the next
-  // call continues behind it; otherwise, and after other errors, the reader is unusable.
+  // column for a malformed sample: the samples in *store are unchanged then. If IsAtSample() is
+  // then true, the next call continues behind it; otherwise, and after other errors, the reader is
+  // unusable.
   virtual absl::StatusOr<bool> Next(SampleStore* store) = 0;
   // Passes over the next sample, malformed or not, in less time. False after the last. Errors are
   // those of the source.
