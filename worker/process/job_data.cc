@@ -11,6 +11,8 @@
 #include "client_lib/base/clock.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/job/data_files.h"
+#include "client_lib/job/format_validation.h"
+#include "client_lib/job/group_field.h"
 #include "client_lib/job/model_layers.h"
 #include "spdlog/spdlog.h"
 #include "worker/data/readers/libsvm_reader.h"
@@ -35,6 +37,23 @@ absl::Status CheckLabels(const Job& job, const DataShape& shape, const LabelSumm
   PAWL_ASSIGN_OR_RETURN(const LossFunction loss,
                         LossFunction::Create(job.model(), shape.label_count, outputs));
   return loss.CheckLabels(labels, absl::StrCat(field, ": the labels of ", Describe(files)));
+}
+
+// Refuses an evaluation.group_by that the data does not have.
+absl::Status CheckGroups(const Job& job, const Dataset& eval) {
+  const std::string& group_by = job.evaluation().group_by();
+  if (group_by.empty()) return absl::OkStatus();
+  PAWL_ASSIGN_OR_RETURN(const GroupKey key, FindGroupKey(job.data(), group_by));
+  if (key.is_query_id && eval.store().query_ids.empty()) {
+    return absl::InvalidArgumentError(
+        "evaluation.group_by is \"qid\", but no line of data.eval has a qid other than 0");
+  }
+  if (!key.is_query_id && key.field >= eval.shape().field_count) {
+    return absl::InvalidArgumentError(absl::StrCat("evaluation.group_by is \"", group_by,
+                                                   "\", but data.eval has ",
+                                                   eval.shape().field_count, " fields"));
+  }
+  return absl::OkStatus();
 }
 
 // With squared loss the first labels of samples in groups are relevances.
@@ -101,6 +120,7 @@ absl::Status OpenEvaluationData(const Job& job, const TrainingData* train, uint6
   if (train != nullptr) options.shape = train->shape();
   PAWL_ASSIGN_OR_RETURN(auto memory, Dataset::Load(job.data(), files, options));
   PAWL_RETURN_IF_ERROR(CheckLabels(job, memory->shape(), memory->labels(), "data.eval", files));
+  PAWL_RETURN_IF_ERROR(CheckGroups(job, *memory));
   PAWL_RETURN_IF_ERROR(CheckRelevances(job, *memory, files));
   *streaming.used_bytes += memory->memory_bytes();
   data.eval_in_memory = memory.get();

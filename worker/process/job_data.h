@@ -37,7 +37,7 @@ struct JobDataOptions {
 // Opens the job's files: reads them, except for data that is streamed, which needs an index. With
 // evaluation.only opens the evaluation data alone, which is also `train`. Returns the errors of
 // Dataset::Load and StreamedData::Open, and INVALID_ARGUMENT, naming the field, for labels that the
-// model's loss does not accept.
+// model's loss does not accept and for an evaluation.group_by that data.eval does not have.
 absl::StatusOr<JobData> LoadJobData(const Job& job, const JobDataOptions& options);
 
 // Makes the indexes of the job's streamed data where they are missing or outdated. Returns the

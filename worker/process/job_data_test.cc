@@ -73,6 +73,19 @@ TEST(JobDataTest, LabelsThatTheLossRejectsAreRefused) {
   }
 }
 
+TEST(JobDataTest, GroupsThatTheEvaluationDataLacksAreRefused) {
+  Job job = JobWith(Write("train", "0"), Write("eval", "0"));
+  job.mutable_evaluation()->set_group_by("0");
+  EXPECT_TRUE(LoadJobData(job, {.max_bytes = kMuch}).ok());
+  job.mutable_evaluation()->set_group_by("1");
+  EXPECT_EQ(LoadJobData(job, {.max_bytes = kMuch}).status(),
+            absl::InvalidArgumentError("evaluation.group_by is \"1\", but data.eval has 1 fields"));
+  job.mutable_evaluation()->set_group_by("qid");
+  EXPECT_EQ(LoadJobData(job, {.max_bytes = kMuch}).status(),
+            absl::InvalidArgumentError("evaluation.group_by is \"qid\", but no line of data.eval "
+                                       "has a qid other than 0"));
+}
+
 TEST(JobDataTest, EvaluationDataCountsBesideWindows) {
   Job job = JobWith(Write("train-beside", "0"), Write("eval-beside", "0"));
   job.mutable_data()->set_window_samples(2000);

@@ -141,15 +141,6 @@ absl::Status RankEvaluation::FindGroups() {
   const Dataset& eval = *shared_.eval_in_memory;
   const std::string& group_by = shared_.job.evaluation().group_by();
   PAWL_ASSIGN_OR_RETURN(const GroupKey key, FindGroupKey(shared_.job.data(), group_by));
-  if (key.is_query_id && eval.store().query_ids.empty()) {
-    return absl::InvalidArgumentError(
-        "evaluation.group_by is \"qid\", but no line of data.eval has a qid other than 0");
-  }
-  if (!key.is_query_id && key.field >= eval.shape().field_count) {
-    return absl::InvalidArgumentError(absl::StrCat("evaluation.group_by is \"", group_by,
-                                                   "\", but data.eval has ",
-                                                   eval.shape().field_count, " fields"));
-  }
   samples_ = eval.SamplesOfGroups(key, rank_, shared_.logical_workers);
   assembler_.emplace(eval.store(), FieldLookup{model_.layout(), {}});
   group_key_ = key;

@@ -33,7 +33,7 @@ inline constexpr uint64_t kMaxExactSamples = uint64_t{1} << 24;
 class RankEvaluation {
  public:
   // All arguments outlive it. `places`: at least two, released whenever Run is called. REQUIRES:
-  // shared.eval is not null.
+  // shared.eval is not null, and has the groups of evaluation.group_by.
   RankEvaluation(const RankShared& shared, uint32_t rank, TrainingModel& model,
                  absl::Span<PulledBatch> places, const Interrupt& leave)
       : shared_(shared), rank_(rank), model_(model), places_(places), leave_(leave) {}
