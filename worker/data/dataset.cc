@@ -34,7 +34,7 @@ class MemoryRankBatches final : public RankBatches {
   std::vector<uint64_t> indices_;
 };
 
-// Appends the samples of one file. *most_entries: the most pairs of a line of LIBSVM.
+// Appends the samples of one file. LIBSVM sets *most_entries: the most pairs of a line.
 absl::Status ReadFile(const Data& spec, const std::string& path, SampleStore* store,
                       uint64_t* most_entries, BadSamples* bad) {
   PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<ByteSource> source, OpenDataFile(path));
@@ -46,7 +46,7 @@ absl::Status ReadFile(const Data& spec, const std::string& path, SampleStore* st
   PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<SampleReader> reader,
                         OpenSamples(spec, *source, path));
   PAWL_RETURN_IF_ERROR(ReadSamples(*reader, path, store, bad));
-  *most_entries = std::max(*most_entries, reader->most_entries());
+  *most_entries = reader->most_entries();
   return absl::OkStatus();
 }
 
@@ -64,19 +64,20 @@ absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Load(const Data& spec,
     PAWL_ASSIGN_OR_RETURN(const SampleLayout layout, LayoutOf(spec));
     store->shape = layout.shape;
   }
-  uint64_t most_entries = 0;
+  uint32_t libsvm_fields = spec.libsvm_fields();
+  if (libsvm_fields == 0 && options.shape.has_value()) libsvm_fields = options.shape->field_count;
+  uint32_t most_fields = 0;
   for (const std::string& file : files) {
     const uint64_t before = store->size();
+    uint64_t most_entries = 0;
     PAWL_RETURN_IF_ERROR(ReadFile(spec, file, store, &most_entries, &dataset->bad_samples_));
     if (store->size() == before)
       return absl::InvalidArgumentError(absl::StrCat(file, ": has no samples"));
+    PAWL_ASSIGN_OR_RETURN(const uint32_t fields, LibsvmFields(libsvm_fields, most_entries, file));
+    most_fields = std::max(most_fields, fields);
   }
   DataShape& shape = store->shape;
-  if (spec.format() == LIBSVM) {
-    uint32_t fields = spec.libsvm_fields();
-    if (fields == 0 && options.shape.has_value()) fields = options.shape->field_count;
-    PAWL_ASSIGN_OR_RETURN(shape.field_count, LibsvmFields(fields, most_entries, files.back()));
-  }
+  if (spec.format() == LIBSVM) shape.field_count = most_fields;
   store->Finish();
   dataset->fingerprint_ = store->Fingerprint();
   if (options.shape.has_value() && (shape.numeric_count != options.shape->numeric_count ||

@@ -198,6 +198,17 @@ TEST(DatasetTest, EvaluationFileTakesTheTrainingShape) {
               HasSubstr("2 categorical fields, but the training data has 0 and 3"));
 }
 
+TEST(DatasetTest, FileWithTooManyPairsForOneFieldEachIsNamed) {
+  std::string longest = "1";
+  for (uint32_t i = 0; i <= SampleStore::kMaxFields; ++i) absl::StrAppend(&longest, " ", i, ":1");
+  const std::string file = Write("long.libsvm", longest);
+  EXPECT_THAT(Dataset::Load(Libsvm(), std::vector<std::string>{Write("a.libsvm", "1 1:1\n"), file,
+                                                               Write("b.libsvm", "1 1:1\n")})
+                  .status()
+                  .message(),
+              HasSubstr(file + ": a line has 4097 pairs"));
+}
+
 TEST(DatasetTest, MemoryLimitIsNamed) {
   std::string text = "y,x\n";
   for (int i = 0; i < 1000; ++i) text += "1,a\n";

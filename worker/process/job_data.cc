@@ -207,15 +207,13 @@ absl::StatusOr<std::string> MakeDataIndex(const Job& job, const std::string& ind
   if (spec.stream_eval()) {
     PAWL_ASSIGN_OR_RETURN(const std::vector<std::string> eval_files,
                           ExpandDataFiles("data.eval", spec.eval(), spec.format()));
-    uint64_t most_entries = 0;
-    for (const IndexedFile& file : indexed)
-      most_entries = std::max(most_entries, file.index.most_entries);
-    uint32_t fields = 0;
-    if (spec.format() == LIBSVM) {
-      PAWL_ASSIGN_OR_RETURN(fields,
-                            LibsvmFields(spec.libsvm_fields(), most_entries, files.front()));
+    uint32_t most_fields = 0;
+    for (const IndexedFile& file : indexed) {
+      PAWL_ASSIGN_OR_RETURN(const uint32_t fields,
+                            LibsvmFields(spec.libsvm_fields(), file.index.most_entries, file.path));
+      most_fields = std::max(most_fields, fields);
     }
-    PAWL_RETURN_IF_ERROR(OpenIndexedFiles(StreamedEvaluation(spec, fields), eval_files,
+    PAWL_RETURN_IF_ERROR(OpenIndexedFiles(StreamedEvaluation(spec, most_fields), eval_files,
                                           {.dir = index_dir, .refresh = true})
                              .status());
   }

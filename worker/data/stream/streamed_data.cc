@@ -29,7 +29,7 @@ absl::Status StreamedData::Adopt(std::vector<IndexedFile> files) {
                      " (data.data_id): the files have another content or order than when the job "
                      "was started"));
   }
-  uint64_t most_entries = 0;
+  uint32_t most_fields = 0;
   for (size_t f = 0; f < files_.size(); ++f) {
     const BlockIndex& index = files_[f].index;
     PAWL_RETURN_IF_ERROR(bad_samples_.Add(
@@ -38,7 +38,9 @@ absl::Status StreamedData::Adopt(std::vector<IndexedFile> files) {
                      : LabelSummary{std::min(labels_.min, index.labels.min),
                                     std::max(labels_.max, index.labels.max),
                                     labels_.integers && index.labels.integers};
-    most_entries = std::max(most_entries, index.most_entries);
+    PAWL_ASSIGN_OR_RETURN(const uint32_t fields,
+                          LibsvmFields(spec_.libsvm_fields(), index.most_entries, files_[f].path));
+    most_fields = std::max(most_fields, fields);
     *options_.used_bytes += index.blocks.size() * sizeof(DataBlock) +
                             index.restarts.size() * sizeof(BlockIndex::Restart);
     samples_ += index.samples();
@@ -54,9 +56,7 @@ absl::Status StreamedData::Adopt(std::vector<IndexedFile> files) {
     }
   }
   PAWL_ASSIGN_OR_RETURN(layout_, LayoutOf(spec_));
-  if (spec_.format() != LIBSVM) return absl::OkStatus();
-  PAWL_ASSIGN_OR_RETURN(layout_.shape.field_count,
-                        LibsvmFields(spec_.libsvm_fields(), most_entries, files_.front().path));
+  if (spec_.format() == LIBSVM) layout_.shape.field_count = most_fields;
   return absl::OkStatus();
 }
 

@@ -536,6 +536,38 @@ TEST_F(StreamedDataTest, MalformedSamplesAreCountedAndSkipped) {
   ExpectEqual(AllBatches(**streamed, sampler), AllBatches(**memory, sampler));
 }
 
+// The malformed lines fill more than a block, so the first good one is not in the first block.
+TEST_F(StreamedDataTest, MalformedLinesBeforeTheFirstSampleAreSkipped) {
+  spec_.set_keep_order(true);
+  spec_.set_format(CSV);
+  ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
+      R"(no_header: true
+         columns { name: "y" label {} position: 1 }
+         columns { name: "x" categorical {} position: 2 })",
+      spec_.mutable_csv()));
+  std::string text;
+  for (int i = 0; i < 3; ++i) text += "1,\"a\"" + std::string(600, 'b') + "\n";
+  for (int i = 0; i < 300; ++i) absl::StrAppend(&text, i, ",", i % 7, "\n");
+  const std::string file = Write("a", text);
+  spec_.set_max_bad_samples(3);
+  const auto memory = Dataset::Load(spec_, std::vector<std::string>{file}, {.max_bad_samples = 3});
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  const auto streamed = Open({file});
+  ASSERT_TRUE(streamed.ok()) << streamed.status();
+  EXPECT_EQ((*streamed)->bad_samples().count(), 3u);
+  EXPECT_EQ((*streamed)->size(), 300u);
+  const Sampler sampler = SamplerFor(**streamed);
+  ExpectEqual(AllBatches(**streamed, sampler), AllBatches(**memory, sampler));
+}
+
+TEST_F(StreamedDataTest, FileWithTooManyPairsForOneFieldEachIsNamed) {
+  std::string longest = "1";
+  for (uint32_t i = 0; i <= SampleStore::kMaxFields; ++i) absl::StrAppend(&longest, " ", i, ":1");
+  const std::string file = Write("long", longest);
+  EXPECT_THAT(Open({Write("a", Lines(0, 3)), file}).status().message(),
+              HasSubstr(file + ": a line has 4097 pairs"));
+}
+
 TEST_F(StreamedDataTest, MemoryLimitsNameTheirRemedy) {
   const std::string file = Write("a", Lines(0, 500));
   StreamOptions options;
