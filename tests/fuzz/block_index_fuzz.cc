@@ -34,7 +34,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   uint64_t again_begin = 0;
   const absl::StatusOr<BlockIndex> again =
-      DecodeBlockIndex(EncodeBlockIndex(*index, ""), &again_begin);
+      DecodeBlockIndex(EncodeBlockIndex(*index, "").value(), &again_begin);
   FuzzCheck(again.ok() && again->Identity() == index->Identity() &&
                 again->samples() == index->samples() && again->version == index->version,
             "an encoded index is the same");

@@ -17,7 +17,9 @@
 #include "client_lib/base/status_macros.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
+#include "worker/data/readers/sample_reader.h"
 #include "worker/data/sample_format.h"
+#include "worker/data/sample_store.h"
 #include "worker/data/stream/block_index.pb.h"
 
 namespace pawl {
@@ -151,9 +153,7 @@ class IndexMaker {
     block_.lines_before = reader_->lines();
     if (!index_.restarts.empty())
       block_.restart = static_cast<uint32_t>(index_.restarts.size() - 1);
-    const DataShape shape = store_.shape;
     store_.Clear();
-    store_.shape = shape;
   }
 
   void AddRestart(RestartPoint point) {
@@ -255,7 +255,8 @@ absl::StatusOr<BlockIndex> MakeBlockIndex(const Data& spec, const std::string& p
   return IndexMaker(spec, path, dictionaries).Make();
 }
 
-std::string EncodeBlockIndex(const BlockIndex& index, absl::string_view dictionaries) {
+absl::StatusOr<std::string> EncodeBlockIndex(const BlockIndex& index,
+                                             absl::string_view dictionaries) {
   StoredBlockIndex stored;
   stored.set_file_bytes(index.version.bytes);
   stored.set_modified_ns(index.version.modified_ns);
@@ -285,6 +286,12 @@ std::string EncodeBlockIndex(const BlockIndex& index, absl::string_view dictiona
   stored.set_has_integer_labels(index.labels.integers);
   stored.set_most_entries(index.most_entries);
   for (const std::string& example : index.bad_examples) stored.add_bad_examples(example);
+  const uint64_t total = kPrefixBytes + stored.ByteSizeLong() + dictionaries.size();
+  if (total > kMaxIndexBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("its index would have ", total,
+                                                   " bytes, more than ", kMaxIndexBytes,
+                                                   "; raise data.block_bytes"));
+  }
   const std::string message = stored.SerializeAsString();
   const auto size = static_cast<uint32_t>(message.size());
   const uint32_t crc = Crc32c(0, message.data(), message.size());
@@ -364,12 +371,6 @@ absl::StatusOr<RestartPoint> LoadRestart(const BlockIndex::Restart& restart,
   }
   point.dictionary.resize(size);
   return point;
-}
-
-absl::StatusOr<std::unique_ptr<SampleReader>> OpenBlock(const Data& spec, const BlockIndex& index,
-                                                        const DataBlock& block, ByteSource& source,
-                                                        const std::string& name) {
-  return OpenSamplesBehind(spec, index.head, source, name, {block.offset, block.lines_before});
 }
 
 }  // namespace pawl

@@ -3,7 +3,6 @@
 #define PAWL_WORKER_DATA_STREAM_BLOCK_INDEX_H_
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -13,7 +12,6 @@
 #include "proto/job.pb.h"
 #include "worker/data/batch.h"
 #include "worker/data/readers/byte_source.h"
-#include "worker/data/readers/sample_reader.h"
 
 namespace pawl {
 
@@ -78,20 +76,19 @@ uint64_t IndexSettings(const Data& spec);
 absl::StatusOr<BlockIndex> MakeBlockIndex(const Data& spec, const std::string& path,
                                           std::string* dictionaries);
 
-// An index as bytes of its file, and back. INVALID_ARGUMENT if `bytes` are not those of an index.
-// *dictionaries_begin: where the dictionaries begin in the file.
-std::string EncodeBlockIndex(const BlockIndex& index, absl::string_view dictionaries);
+// The bytes of an index's file; those of 40 million blocks. A protobuf message cannot be longer.
+inline constexpr uint64_t kMaxIndexBytes = (uint64_t{2} << 30) - 1;
+
+// An index as bytes of its file, and back. INVALID_ARGUMENT beyond kMaxIndexBytes, or if `bytes`
+// are not those of an index. *dictionaries_begin: where the dictionaries begin in the file.
+absl::StatusOr<std::string> EncodeBlockIndex(const BlockIndex& index,
+                                             absl::string_view dictionaries);
 absl::StatusOr<BlockIndex> DecodeBlockIndex(absl::string_view bytes, uint64_t* dictionaries_begin);
 
 // The point with its dictionary, which is read from the file of the index.
 absl::StatusOr<RestartPoint> LoadRestart(const BlockIndex::Restart& restart,
                                          const std::string& index_path,
                                          uint64_t dictionaries_begin);
-
-// A reader of the bytes of a block of the index. `source` outlives the reader.
-absl::StatusOr<std::unique_ptr<SampleReader>> OpenBlock(const Data& spec, const BlockIndex& index,
-                                                        const DataBlock& block, ByteSource& source,
-                                                        const std::string& name);
 
 }  // namespace pawl
 

@@ -27,8 +27,6 @@
 namespace pawl {
 namespace {
 
-// 40 million blocks.
-constexpr uint64_t kMaxIndexBytes = uint64_t{2} << 30;
 constexpr std::chrono::milliseconds kLockInterval{100};
 
 // A file that only one process writes. The lock ends with the process.
@@ -127,17 +125,13 @@ class FileOpener {
   absl::Status Make(IndexedFile* file, const std::string& temporary) {
     std::string dictionaries;
     PAWL_ASSIGN_OR_RETURN(file->index, MakeBlockIndex(spec_, file->path, &dictionaries));
-    const std::string bytes = EncodeBlockIndex(file->index, dictionaries);
-    if (bytes.size() > kMaxIndexBytes) {
-      return absl::InvalidArgumentError(absl::StrCat(file->path, ": its index would have ",
-                                                     bytes.size(), " bytes, more than ",
-                                                     kMaxIndexBytes, "; raise data.block_bytes"));
-    }
-    PAWL_ASSIGN_OR_RETURN(auto decoded, DecodeBlockIndex(bytes, &file->dictionaries_begin));
+    const absl::StatusOr<std::string> bytes = EncodeBlockIndex(file->index, dictionaries);
+    if (!bytes.ok()) return Annotate(bytes.status(), file->path);
+    PAWL_ASSIGN_OR_RETURN(auto decoded, DecodeBlockIndex(*bytes, &file->dictionaries_begin));
     Env& env = Env::Real();
     // The locked file is written and renamed, so that the lock goes with it.
     PAWL_ASSIGN_OR_RETURN(const auto out, env.Create(temporary));
-    PAWL_RETURN_IF_ERROR(out->Append(bytes));
+    PAWL_RETURN_IF_ERROR(out->Append(*bytes));
     PAWL_RETURN_IF_ERROR(out->Sync());
     PAWL_RETURN_IF_ERROR(out->Close());
     PAWL_RETURN_IF_ERROR(env.Rename(temporary, file->index_path));

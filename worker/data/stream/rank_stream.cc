@@ -11,6 +11,7 @@
 #include "client_lib/base/status_macros.h"
 #include "client_lib/rpc/futures.h"
 #include "spdlog/spdlog.h"
+#include "worker/data/sample_format.h"
 
 namespace pawl {
 namespace {
@@ -221,7 +222,8 @@ absl::Status RankStream::OpenBlockAt(size_t file, size_t block, uint64_t first) 
     PAWL_ASSIGN_OR_RETURN(const absl::string_view bytes, blocks_.Read(file, block));
     source_ = std::make_unique<MemorySource>(bytes);
     PAWL_ASSIGN_OR_RETURN(reader_,
-                          OpenBlock(data_.spec_, indexed.index, info, *source_, indexed.path));
+                          OpenSamplesBehind(data_.spec_, indexed.index.head, *source_, indexed.path,
+                                            {info.offset, info.lines_before}));
     file_ = file;
     block_ = block;
     passed_ = 0;
