@@ -6,6 +6,7 @@
 #include <iterator>
 #include <string>
 
+#include "client_lib/job/format_validation.h"
 #include "gtest/gtest.h"
 #include "proto/job.pb.h"
 #include "worker/data/dataset.h"
@@ -71,7 +72,7 @@ TEST(JobsTest, CriteoJobReadsCriteoLines) {
 TEST(JobsTest, FashionMnistJobHasPublishedNetwork) {
   const Job job = ReadJob("fashion-mnist");
   EXPECT_EQ(job.name(), "fashion-mnist");
-  EXPECT_TRUE(CheckDataSettings(job.data()).ok());
+  EXPECT_TRUE(ValidateFormat(job.data()).ok());
   EXPECT_EQ(job.model().mlp().classes(), 10u);
   ASSERT_EQ(job.model().mlp().hidden_size(), 2);
   EXPECT_EQ(job.model().mlp().hidden(0), 256u);

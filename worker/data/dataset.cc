@@ -52,12 +52,10 @@ absl::Status ReadFile(const Data& spec, const std::string& path, SampleStore* st
 
 }  // namespace
 
-absl::Status CheckDataSettings(const Data& spec) { return ValidateFormat(spec).status(); }
-
 absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Load(const Data& spec,
                                                        const std::vector<std::string>& files,
                                                        const DatasetOptions& options) {
-  PAWL_RETURN_IF_ERROR(CheckDataSettings(spec));
+  PAWL_RETURN_IF_ERROR(ValidateFormat(spec).status());
   auto dataset = std::unique_ptr<Dataset>(new Dataset(options));
   SampleStore* const store = &dataset->store_;
   if (spec.format() != IDX) {

@@ -20,10 +20,6 @@
 
 namespace pawl {
 
-// Checks the part of the `data` message of a job file that needs no files. INVALID_ARGUMENT naming
-// the field.
-absl::Status CheckDataSettings(const Data& spec);
-
 struct DatasetOptions {
   // Data that needs more memory is refused with RESOURCE_EXHAUSTED.
   uint64_t max_bytes = uint64_t{64} << 30;

@@ -223,13 +223,11 @@ TEST(DatasetTest, BadSpecIsRefusedBeforeTheFileIsOpened) {
               HasSubstr("data.libsvm_fields is 4097"));
   Data both = Csv();
   both.set_format(LIBSVM);
-  EXPECT_THAT(CheckDataSettings(both).message(), HasSubstr("data.csv is set"));
+  EXPECT_THAT(LoadError(both, Path("absent")).message(), HasSubstr("data.csv is set"));
   both = Csv();
   both.set_libsvm_fields(1);
-  EXPECT_THAT(CheckDataSettings(both).message(),
+  EXPECT_THAT(LoadError(both, Path("absent")).message(),
               HasSubstr("data.libsvm_fields is 1, but data.format is CSV"));
-  EXPECT_TRUE(CheckDataSettings(Csv()).ok());
-  EXPECT_TRUE(CheckDataSettings(Idx()).ok());
 }
 
 TEST(DatasetTest, SamplesOfAGroupGoToOneRank) {

@@ -190,7 +190,7 @@ absl::StatusOr<std::string> MakeDataIndex(const Job& job, const std::string& ind
     return absl::InvalidArgumentError(
         "data.window_samples is not set: the job does not stream its data, and needs no index");
   }
-  PAWL_RETURN_IF_ERROR(CheckDataSettings(spec));
+  PAWL_RETURN_IF_ERROR(ValidateFormat(spec).status());
   if (job.evaluation().only()) {
     // The training data may be elsewhere.
     PAWL_ASSIGN_OR_RETURN(const std::vector<std::string> files,
