@@ -68,6 +68,10 @@ bool ReplicaSet::InSync(ServerNumber server) const {
   return primary == server || Contains(backups, server) || (stays() && yielding == server);
 }
 
+ServerNumber ReplicaSet::NextPrimary() const {
+  return yielding != kNoServer && !backups.empty() ? backups.front() : primary;
+}
+
 bool ReplicaSet::IsLearner(ServerNumber server) const {
   return std::any_of(learners.begin(), learners.end(),
                      [&](const Learner& learner) { return learner.server == server; });

@@ -66,6 +66,8 @@ struct ReplicaSet {
   uint32_t in_sync() const {
     return static_cast<uint32_t>(backups.size()) + (primary != kNoServer || stays() ? 1 : 0);
   }
+  // The present primary; while it yields, its successor.
+  ServerNumber NextPrimary() const;
   // No server can serve the partition until a server of last_in_sync returns with its data.
   bool IsUnavailable() const;
 };

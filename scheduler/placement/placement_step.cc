@@ -170,7 +170,7 @@ class Stepper {
     // Record whose place the learner takes, so that a restarted scheduler continues the same move.
     if (set.learners.empty() || set.leaving != kNoServer) return all;
     const auto is_superfluous = [&](ServerNumber server) {
-      return !absl::c_linear_search(wanted, server);
+      return !At(server).draining && !absl::c_linear_search(wanted, server);
     };
     if (is_superfluous(set.primary)) set.leaving = set.primary;
     for (const ServerNumber backup : set.backups) {

@@ -61,7 +61,7 @@ struct Partition {
   }
 
   const ReplicaSet* present = nullptr;
-  // The primary, or its successor, first.
+  // The primary first.
   std::vector<Server*> members;
   Measures measures{};
 };
@@ -97,9 +97,7 @@ class Planner {
     Balance(1);
     const double relief = highest - HighestLoad();
     Begin(kPrimary);
-    for (Partition& p : partitions_) {
-      if (!p.members.empty()) Hold(&p, p.members.front(), 1);
-    }
+    ChoosePrimaries();
     // A handover pauses writes: small differences of primaries are not worth it.
     Balance(1 + 2 * kTolerance * partitions_.size() / all_.size());
     return Result(relief);
@@ -232,6 +230,24 @@ class Planner {
     } while (added != removed && p.members.size() < all_.size());
   }
 
+  // The primary, or its successor, stays if it is a member. Otherwise the member with the fewest
+  // primaries follows.
+  void ChoosePrimaries() {
+    for (const bool stays : {true, false}) {
+      for (Partition& p : partitions_) {
+        auto it = absl::c_find_if(p.members,
+                                  [&](Server* s) { return s->number == p.present->NextPrimary(); });
+        if (p.members.empty() || stays != (it != p.members.end())) continue;
+        if (!stays) {
+          it = absl::c_min_element(
+              p.members, [](Server* a, Server* b) { return a->level[kCost] < b->level[kCost]; });
+        }
+        std::iter_swap(p.members.begin(), it);
+        Hold(&p, p.members.front(), 1);
+      }
+    }
+  }
+
   // Repeats until nothing moves, so that the target is its own target.
   void Balance(double tolerated) {
     do {
@@ -251,34 +267,37 @@ class Planner {
       absl::c_stable_sort(order, [&](Server* a, Server* b) { return a->level[m] < b->level[m]; });
       if (order.back()->level[m] - order.front()->level[m] <= tolerated) return;
       if (m == kCost) tolerated = 1;
-      if (absl::c_any_of(order, [&](Server* to) { return Move(m, order.back(), to); })) continue;
+      if (MoveFrom(m, order.back(), order)) continue;
       // The others differ less in their loads.
       if (m == kBytes || m == kKeys) return;
       order.pop_back();
     }
   }
 
-  // Passes a partition if that helps: a hot one, or, to even out costs, an ordinary one. To even
-  // out loads, exchanges two ordinary ones.
-  bool Move(Measure m, Server* from, Server* to) {
+  // Passes a partition to the first of the servers where that helps: a hot one, or, to even out
+  // costs, an ordinary one. To even out loads, exchanges two ordinary ones.
+  bool MoveFrom(Measure m, Server* from, const std::vector<Server*>& servers) {
     const bool exchange = m == kBytes || m == kKeys;
     if (exchange && exchanges_ == kMaxExchanges) return false;
-    Partition* const none = nullptr;
-    std::tuple best(0.0, 0.0, exchange ? kLeastWorth : HUGE_VAL, none, none);
-    const std::vector<Partition*> others =
-        exchange ? Candidates(false, to, from) : std::vector{none};
-    for (Partition* p : Candidates(m == kHeat, from, to)) {
-      for (Partition* q : others) {
-        best = std::max(best, std::tuple(Gain(kHeat, p, q, from, to), Gain(kCost, p, q, from, to),
-                                         Worth(p, q, from, to), p, q));
+    for (Server* to : servers) {
+      Partition* const none = nullptr;
+      std::tuple best(0.0, 0.0, exchange ? kLeastWorth : HUGE_VAL, none, none);
+      const std::vector<Partition*> others =
+          exchange ? Candidates(false, to, from) : std::vector{none};
+      for (Partition* p : Candidates(m == kHeat, from, to)) {
+        for (Partition* q : others) {
+          best = std::max(best, std::tuple(Gain(kHeat, p, q, from, to), Gain(kCost, p, q, from, to),
+                                           Worth(p, q, from, to), p, q));
+        }
       }
+      const auto& [heat, cost, worth, p, q] = best;
+      if (p == nullptr) continue;
+      Pass(p, from, to);
+      if (q != nullptr) Pass(q, to, from);
+      exchanges_ += exchange;
+      return true;
     }
-    const auto& [heat, cost, worth, p, q] = best;
-    if (p == nullptr) return false;
-    Pass(p, from, to);
-    if (q != nullptr) Pass(q, to, from);
-    exchanges_ += exchange;
-    return true;
+    return false;
   }
 
   // Some of the hot or ordinary partitions that can pass. Partitions are hashed, so any choice will

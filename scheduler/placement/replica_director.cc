@@ -183,7 +183,18 @@ bool ReplicaDirector::OnLearnersCaughtUp(const Node& primary, const HeartbeatReq
       continue;
     changed = true;
     progress_.OnCopied(meter_.bytes(replica.partition()));
-    const ServerNumber from = placement_.partitions[replica.partition()].leaving;
+    const ReplicaSet& set = placement_.partitions[replica.partition()];
+    ServerNumber from = set.leaving;
+    if (target_.has_value() && !target_->partitions[replica.partition()].empty()) {
+      const std::vector<ServerNumber>& wanted = target_->partitions[replica.partition()];
+      const auto is_superfluous = [&](ServerNumber other) {
+        return !absl::c_linear_search(wanted, other);
+      };
+      if (is_superfluous(set.primary)) from = set.primary;
+      for (const ServerNumber backup : set.backups) {
+        if (is_superfluous(backup)) from = backup;
+      }
+    }
     AddEvent(REPLICA_MOVED, learner->number, from, replica.partition(), std::nullopt);
   }
   if (changed) LogRedundancy();
