@@ -18,6 +18,13 @@ struct SchedulerCalls::OneCall {
   MonotonicDuration attempt;
   absl::AnyInvocable<void(absl::Status)> done;
   int retries = 0;
+  absl::Status last_error = absl::OkStatus();
+
+  absl::Status OutOfTime() const {
+    return absl::DeadlineExceededError(
+        absl::StrCat(name, ": the scheduler did not answer in time",
+                     last_error.ok() ? "" : "; the last error: ", last_error.message()));
+  }
 };
 
 void SchedulerCalls::Call(const std::string& method,
@@ -33,10 +40,7 @@ void SchedulerCalls::Call(const std::string& method,
 void SchedulerCalls::Attempt(std::shared_ptr<OneCall> call) {
   const MonotonicDuration left = call->deadline - clock_.Now();
   absl::Status error = failure_();
-  if (error.ok() && left <= MonotonicDuration::zero()) {
-    error = absl::DeadlineExceededError(
-        absl::StrCat(call->name, ": the scheduler did not answer in time"));
-  }
+  if (error.ok() && left <= MonotonicDuration::zero()) error = call->OutOfTime();
   if (!error.ok()) {
     call->done(std::move(error));
     return;
@@ -54,16 +58,11 @@ void SchedulerCalls::OnAnswer(std::shared_ptr<OneCall> call, const absl::Status&
     call->done(DecodeControl(answer.bytes, *call->response));
     return;
   }
+  call->last_error = status;
   const absl::Status why = failure_();
   const MonotonicDuration delay = PushbackOf(status, Backoff(call->retries, RandomNumber()));
   if (!why.ok() || !IsTransientError(status) || clock_.Now() + delay >= call->deadline) {
-    absl::Status result = why.ok() ? status : why;
-    if (why.ok() && IsUnanswered(status)) {
-      result = absl::DeadlineExceededError(absl::StrCat(
-          call->name,
-          ": the scheduler did not answer in time; the last error: ", status.message()));
-    }
-    call->done(std::move(result));
+    call->done(!why.ok() ? why : IsUnanswered(status) ? call->OutOfTime() : status);
     return;
   }
   ++call->retries;
