@@ -286,7 +286,10 @@ std::optional<absl::Status> ServerNode::Tick() {
                  std::string(news.disowned->message()));
     Register(MonotonicTime::max());
   }
-  if (job_id_ != 0 && link_.silence() > options_.scheduler_timeout) {
+  const MonotonicTime now = clock_.Now();
+  if (now - last_tick_ >= kLateWatch) resumed_ = now;
+  last_tick_ = now;
+  if (job_id_ != 0 && std::min(link_.silence(), now - resumed_) > options_.scheduler_timeout) {
     return absl::UnavailableError(absl::StrCat("the scheduler at ", options_.scheduler,
                                                " has been silent for ",
                                                options_.scheduler_timeout.count(), " s"));

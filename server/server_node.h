@@ -145,6 +145,9 @@ class ServerNode final : public JobMembership {
   Job job_;
   std::string ticket_key_;
   uint32_t longest_lease_ms_ = 0;
+  // The last Tick, and when it last came kLateWatch late.
+  MonotonicTime last_tick_{};
+  MonotonicTime resumed_{};
   bool member_ = false;
   bool closed_ = false;
   std::optional<MonotonicTime> draining_since_;

@@ -293,6 +293,31 @@ TEST_F(ServerNodeTest, ServerThatMissedTheJobsFailureEndsWithIt) {
   EXPECT_TRUE(Identity().over()) << "the next job may use the folder";
 }
 
+TEST_F(ServerNodeTest, ServerThatWasStoppedAsksTheSchedulerFirst) {
+  FakeScheduler scheduler(clock_, "flights", 77);
+  const absl::Status status =
+      RunIncarnation(scheduler, /*discard_other_job=*/false, [&](int round, ServerNode& node) {
+        if (round % 5 != 4) return;
+        clock_.Advance(std::chrono::hours(1));
+        EXPECT_EQ(node.Tick(), std::nullopt);
+      });
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+TEST_F(ServerNodeTest, ServerEndsWithoutAScheduler) {
+  FakeScheduler scheduler(clock_, "flights", 77);
+  std::optional<absl::Status> end;
+  (void)RunIncarnation(scheduler, /*discard_other_job=*/false, [&](int round, ServerNode& node) {
+    // No answer comes while only the clock advances.
+    for (int i = 0; round == 5 && i < 30 && !end.has_value(); ++i) {
+      clock_.Advance(std::chrono::seconds(30));
+      end = node.Tick();
+    }
+  });
+  ASSERT_TRUE(end.has_value());
+  EXPECT_EQ(end->code(), absl::StatusCode::kUnavailable) << *end;
+}
+
 TEST_F(ServerNodeTest, DiscardOtherJobReplacesTheData) {
   FakeScheduler first(clock_, "first", 77);
   ASSERT_TRUE(RunIncarnation(first).ok());

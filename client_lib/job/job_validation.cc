@@ -21,9 +21,6 @@ bool IsServeOnly(const Job& job) { return !job.has_data() && !job.has_model(); }
 
 namespace {
 
-// As many distinct scores as the scheduler accepts (kMaxEvaluationScores).
-constexpr uint64_t kMostExactSamples = uint64_t{1} << 25;
-
 absl::Status ValidateName(const std::string& name) {
   bool good = !name.empty() && name.size() <= kMaxJobNameBytes;
   for (const char c : name)
@@ -71,10 +68,6 @@ absl::Status ValidateEvaluation(const Job& job) {
   if (evaluation.ndcg_at() != 0 && evaluation.group_by().empty()) {
     return Invalid("evaluation.ndcg_at is ", evaluation.ndcg_at(),
                    ", but evaluation.group_by is empty");
-  }
-  if (evaluation.max_exact_samples() > kMostExactSamples) {
-    return Invalid("evaluation.max_exact_samples is ", evaluation.max_exact_samples(),
-                   "; it must be at most ", kMostExactSamples);
   }
   if (!evaluation.has_early_stopping()) return absl::OkStatus();
   const EarlyStopping& early_stopping = evaluation.early_stopping();

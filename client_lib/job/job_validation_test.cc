@@ -430,12 +430,6 @@ TEST(JobValidationTest, BatchSizesChangeInLaterEpochs) {
   EXPECT_THAT(with(2, {{1, 0}}), HasSubstr("batch_size_changes[0].batch_size is 0"));
 }
 
-TEST(JobValidationTest, ExactSamplesAreLimitedToWhatTheSchedulerAccepts) {
-  EXPECT_EQ(Validate(Changed({"evaluation.max_exact_samples=33554432"})), absl::OkStatus());
-  ExpectRefused({"evaluation.max_exact_samples=33554433"},
-                "evaluation.max_exact_samples is 33554433; it must be at most 33554432");
-}
-
 TEST(JobValidationTest, StreamedEvaluationDataNeedsWindows) {
   EXPECT_EQ(Validate(Changed({"data.window_samples=100", "data.stream_eval=true"})),
             absl::OkStatus());

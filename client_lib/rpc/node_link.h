@@ -26,6 +26,10 @@
 
 namespace pawl {
 
+// A process that looks for news this much later than it planned was stopped for a time, as by
+// `docker pause`. Then a silence of its scheduler says nothing.
+inline constexpr std::chrono::minutes kLateWatch{1};
+
 // Handles registration, heartbeats, routing, the job's state and the goodbye.
 //
 // If the scheduler does not answer, the link retries forever, and logs the start and the end of the
@@ -110,7 +114,8 @@ class NodeLink {
   // Whether a heartbeat of this incarnation was answered with HeartbeatResponse.job_started.
   // Lock-free.
   bool job_started() const;
-  // The time since the latest answer; zero before the first registration.
+  // The time since the latest answer; zero before the first registration. Includes times in which
+  // this process was stopped (kLateWatch).
   MonotonicDuration silence() const;
 
  private:

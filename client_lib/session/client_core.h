@@ -37,8 +37,6 @@ class SessionImpl;
 // long fails at its next check, one in that time: the job has probably ended. Servers on Kubernetes
 // wait as long for their scheduler.
 inline constexpr std::chrono::hours kSchedulerTimeout{1};
-// A process that checks this much later than it planned was stopped for a time.
-inline constexpr std::chrono::minutes kLateWatch{1};
 
 // Counts the servers' answers to pushes.
 struct SegmentCounters {

@@ -358,9 +358,12 @@ TEST_F(DesertedClientTest, ClientThatCannotJoinAgainFails) {
 TEST_F(DesertedClientTest, ClientThatWasStoppedAsksTheSchedulerFirst) {
   for (int i = 0; i < 3; ++i) {
     const int timers = transport_->timers();
-    const uint64_t before = cluster_.heartbeats();
+    // So that no answer ends the silence before the client looks.
+    cluster_.SetSchedulerDown(true);
     clock_.Advance(2 * kSilence);
     ASSERT_TRUE(Eventually([&] { return transport_->timers() >= timers + 2; }));
+    cluster_.SetSchedulerDown(false);
+    const uint64_t before = cluster_.heartbeats();
     ASSERT_TRUE(Eventually([&] { return cluster_.heartbeats() >= before + 3; }));
     EXPECT_TRUE(client_->status().ok()) << client_->status();
   }

@@ -38,8 +38,9 @@ void AddStaleness(absl::string_view tag, const StalenessHistogram& counts,
 
 }  // namespace
 
-Curve::Curve(const GetStatusResponse& now, std::optional<uint64_t> last_evaluation_step)
-    : has_rate_(now.steps() == 0),
+Curve::Curve(const GetStatusResponse& now, bool continues,
+             std::optional<uint64_t> last_evaluation_step)
+    : has_rate_(!continues),
       steps_(now.steps()),
       samples_(now.samples()),
       train_s_(now.train_s()),

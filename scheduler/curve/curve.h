@@ -35,9 +35,10 @@ struct CurvePoint {
 
 class Curve {
  public:
-  // `now`: evaluations in it are in the files of an earlier process; or, if it is known, those up
-  // to the step of the latest one there (0: none is).
-  explicit Curve(const GetStatusResponse& now,
+  // `continues`: the job has run in an earlier process. Its figures in `now` may be some seconds
+  // old, or lost, so the first point has no rate. Evaluations in `now` are in the files of that
+  // process; or, if it is known, those up to the step of the latest one there (0: none is).
+  explicit Curve(const GetStatusResponse& now, bool continues = false,
                  std::optional<uint64_t> last_evaluation_step = std::nullopt);
 
   // The points since the last call: at most one point of training, if steps have ended, one of

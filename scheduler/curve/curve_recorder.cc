@@ -9,12 +9,12 @@
 namespace pawl {
 
 CurveRecorder::CurveRecorder(std::vector<Output> outputs, ReadStatus status,
-                             MonotonicDuration interval,
+                             MonotonicDuration interval, bool continues,
                              std::optional<uint64_t> last_evaluation_step)
     : status_(std::move(status)),
       interval_(interval),
       outputs_(std::move(outputs)),
-      curve_(status_(), last_evaluation_step) {
+      curve_(status_(), continues, last_evaluation_step) {
   thread_.Start([this] { Run(); });
 }
 

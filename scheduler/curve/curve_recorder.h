@@ -30,9 +30,9 @@ class CurveRecorder {
   // Called by the constructor, then by the recorder's thread, without locks.
   using ReadStatus = std::function<GetStatusResponse()>;
 
-  // `last_evaluation_step`: as for Curve.
+  // `continues` and `last_evaluation_step`: as for Curve.
   CurveRecorder(std::vector<Output> outputs, ReadStatus status,
-                MonotonicDuration interval = kCurveInterval,
+                MonotonicDuration interval = kCurveInterval, bool continues = false,
                 std::optional<uint64_t> last_evaluation_step = std::nullopt);
   // The destructor waits for the write in progress without a deadline: see Stop.
   CurveRecorder(const CurveRecorder&) = delete;

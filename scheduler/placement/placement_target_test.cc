@@ -377,6 +377,22 @@ TEST(PlacementTargetTest, FirstReplicasInZonesAreInSyncAndConfirmed) {
   }
 }
 
+TEST(PlacementTargetTest, ReplacedServerHandsOverOnlyItsOwnPrimaries) {
+  for (const uint32_t replicas : {2, 3}) {
+    std::vector<PlacementServer> servers = Servers(4);
+    Placement placement;
+    PlaceFirstInZones(servers, 256, replicas, placement);
+    servers = Servers(5);
+    servers[1].draining = true;
+    const PlacementTarget target = ComputeTarget(servers, replicas, {}, placement);
+    for (size_t p = 0; p < 256; ++p) {
+      const ServerNumber primary = placement.partitions[p].primary;
+      if (primary == 1) continue;
+      EXPECT_EQ(target.partitions[p].front(), primary) << p;
+    }
+  }
+}
+
 TEST(PlacementTargetTest, TargetCountsPartitionsThatShareAZone) {
   const std::vector<PlacementServer> servers = Servers(4, 2);
   Placement placement;

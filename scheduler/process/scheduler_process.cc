@@ -426,7 +426,7 @@ absl::Status SchedulerProcess::StartCurve() {
   if (outputs.empty()) return absl::OkStatus();
   curve_ = std::make_unique<CurveRecorder>(
       std::move(outputs), [this] { return coordinator_->GetStatus(); }, kCurveInterval,
-      last_evaluation_step);
+      /*continues=*/restored_.has_value(), last_evaluation_step);
   return absl::OkStatus();
 }
 

@@ -35,10 +35,9 @@ absl::StatusOr<bool> RankEvaluation::Run(uint64_t step) {
   }
   PAWL_RETURN_IF_ERROR(OpenShare());
 
-  const uint64_t max_exact = shared_.job.evaluation().max_exact_samples();
   const uint32_t labels = shared_.eval->shape().label_count;
-  const bool is_exact =
-      shared_.eval->size() <= (max_exact == 0 ? kMaxExactSamples : max_exact) / labels;
+  const bool is_exact = shared_.eval->size() <=
+                        MaxExactSamples(shared_.job.evaluation().max_exact_samples()) / labels;
   const uint32_t ndcg_at = shared_.job.evaluation().ndcg_at();
   std::vector<EvaluationReport> reports;
   for (uint32_t label = 0; label < labels; ++label) {

@@ -2,6 +2,7 @@
 #ifndef PAWL_WORKER_TRAIN_RANK_EVALUATION_H_
 #define PAWL_WORKER_TRAIN_RANK_EVALUATION_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -25,9 +26,12 @@ namespace pawl {
 // Samples that a rank evaluates at a time.
 inline constexpr uint64_t kEvaluationBatchSize = 8192;
 
-// The default of evaluation.max_exact_samples: half of what the scheduler accepts as distinct
-// scores (kMaxEvaluationScores).
-inline constexpr uint64_t kMaxExactSamples = uint64_t{1} << 24;
+// The number of samples up to which scores are exact, of all labels together. `setting`:
+// evaluation.max_exact_samples. The largest result is what the scheduler accepts as distinct scores
+// (kMaxEvaluationScores).
+inline uint64_t MaxExactSamples(uint64_t setting) {
+  return setting == 0 ? uint64_t{1} << 24 : std::min(setting, uint64_t{1} << 25);
+}
 
 // Used by the rank's thread.
 class RankEvaluation {

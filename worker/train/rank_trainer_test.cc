@@ -307,6 +307,12 @@ TEST(RankTrainerTest, EachGroupIsEvaluatedWholeByOneRank) {
   }
 }
 
+TEST(RankTrainerTest, ExactSamplesAreLimitedToWhatTheSchedulerAccepts) {
+  EXPECT_EQ(MaxExactSamples(0), 16777216u);
+  EXPECT_EQ(MaxExactSamples(1000), 1000u);
+  EXPECT_EQ(MaxExactSamples(1000000000), 33554432u);
+}
+
 TEST(RankTrainerTest, ScoresOfTooManySamplesAreRoundedByAllRanks) {
   for (const uint64_t max_exact_samples : {29, 30}) {
     Cluster cluster({.logical_workers = 2,
