@@ -20,14 +20,15 @@ inline constexpr char kVersion[] = "0.3.0-dev";
 // would misunderstand raises the newest version; the end of support for one raises the oldest. A
 // peer that names no version speaks 1. Version 2: servers compare their logs by terms
 // (ReplicaPosition.follows_since). Version 3: pushes have effects (PushSegment.effect), and pulls
-// give slots. Version 4: logical workers close steps (EndStepRequest.phase).
+// give slots. Version 4: logical workers close steps (EndStepRequest.phase) and arrive at
+// evaluations (ReportEvaluationRequest.arrives).
 inline constexpr uint32_t kOldestProtocol = 1;
 inline constexpr uint32_t kNewestProtocol = 4;
 // For servers: the others cannot replicate to a server with an older protocol.
 inline constexpr uint32_t kOldestServerProtocol = 4;
 // What a client needs for assignments, learning rates and slots.
 inline constexpr uint32_t kEffectsProtocol = 3;
-// What a worker needs for Job.clip_global_norm.
+// What a worker needs for Job.clip_global_norm, and for evaluations outside of SYNC mode.
 inline constexpr uint32_t kStepPhasesProtocol = 4;
 
 struct ProtocolRange {

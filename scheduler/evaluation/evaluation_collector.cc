@@ -87,11 +87,19 @@ absl::Status CheckSums(const ReportEvaluationRequest& part) {
 
 }  // namespace
 
-absl::Status EvaluationCollector::CheckPlace(const ReportEvaluationRequest& part) const {
+absl::Status EvaluationCollector::CheckRank(const ReportEvaluationRequest& part) const {
   if (part.rank() >= ranks_) {
     return absl::OutOfRangeError(
         absl::StrCat(Where(part), ": rank is ", part.rank(), "; the job's last is ", ranks_ - 1));
   }
+  if (part.evaluation() != evaluation_) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(Where(part), ": the evaluation being collected is ", evaluation_));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status EvaluationCollector::CheckPlace(const ReportEvaluationRequest& part) const {
   const uint32_t labels = std::max(part.labels(), 1u);
   if (labels > kMaxLabels || part.label() >= labels) {
     return absl::InvalidArgumentError(
@@ -103,11 +111,7 @@ absl::Status EvaluationCollector::CheckPlace(const ReportEvaluationRequest& part
                                                    "; it must be 1 to ", kMaxEvaluationParts,
                                                    " and above part"));
   }
-  if (part.evaluation() != evaluation_) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(Where(part), ": the evaluation being collected is ", evaluation_));
-  }
-  if (!empty() && labels * ranks_ != shares_.size()) {
+  if (has_parts() && labels * ranks_ != shares_.size()) {
     return absl::InvalidArgumentError(absl::StrCat(
         Where(part), ": labels is ", labels, ", but it was ", shares_.size() / ranks_, " before"));
   }
@@ -153,8 +157,14 @@ absl::Status EvaluationCollector::CheckLast(const ReportEvaluationRequest& part,
 }
 
 absl::Status EvaluationCollector::Add(const ReportEvaluationRequest& part) {
+  PAWL_RETURN_IF_ERROR(CheckRank(part));
+  if (part.arrives()) {
+    arrived_[part.rank()] = true;
+    step_ = part.step();
+    return absl::OkStatus();
+  }
   PAWL_RETURN_IF_ERROR(CheckPlace(part));
-  if (empty()) shares_.resize(size_t{std::max(part.labels(), 1u)} * ranks_);
+  if (!has_parts()) shares_.resize(size_t{std::max(part.labels(), 1u)} * ranks_);
   Share& share = shares_[size_t{part.label()} * ranks_ + part.rank()];
   if (!share.parts.empty() && share.parts_total != part.parts()) {
     return absl::InvalidArgumentError(absl::StrCat(Where(part), ": parts is ", part.parts(),
@@ -169,7 +179,7 @@ absl::Status EvaluationCollector::Add(const ReportEvaluationRequest& part) {
         Where(part), ": more than ", kMaxEvaluationScores,
         " distinct scores of all labels in one evaluation; evaluate on fewer samples"));
   }
-  if (!empty() && part.rounded_scores() != rounded_scores_) {
+  if (has_parts() && part.rounded_scores() != rounded_scores_) {
     return absl::InvalidArgumentError(
         absl::StrCat(Where(part), ": rounded_scores is ", part.rounded_scores(),
                      ", and differs from the parts before; evaluation.max_exact_samples and the "
@@ -187,6 +197,8 @@ absl::Status EvaluationCollector::Add(const ReportEvaluationRequest& part) {
   share.parts_total = part.parts();
   share.parts[part.part()] = std::move(scores);
   share.sums.step = part.step();
+  arrived_[part.rank()] = true;
+  step_ = part.step();
   rounded_scores_ = part.rounded_scores();
   if (part.part() == 0) {
     share.sums.samples = part.samples();
@@ -203,15 +215,20 @@ absl::Status EvaluationCollector::Add(const ReportEvaluationRequest& part) {
   return absl::OkStatus();
 }
 
-bool EvaluationCollector::empty() const {
-  return std::all_of(shares_.begin(), shares_.end(),
-                     [](const Share& share) { return share.parts.empty(); });
+bool EvaluationCollector::has_parts() const {
+  return std::any_of(shares_.begin(), shares_.end(),
+                     [](const Share& share) { return !share.parts.empty(); });
 }
 
-uint64_t EvaluationCollector::step() const {
-  uint64_t step = 0;
-  for (const Share& share : shares_) step = std::max(step, share.sums.step);
-  return step;
+bool EvaluationCollector::empty() const {
+  return std::find(arrived_.begin(), arrived_.end(), true) == arrived_.end();
+}
+
+bool EvaluationCollector::all_arrived() const {
+  for (uint32_t rank = 0; rank < ranks_; ++rank) {
+    if (!finished_[rank] && !arrived_[rank]) return false;
+  }
+  return std::find(finished_.begin(), finished_.end(), false) != finished_.end();
 }
 
 bool EvaluationCollector::complete() const {
@@ -225,6 +242,7 @@ bool EvaluationCollector::complete() const {
 }
 
 void EvaluationCollector::Forget(uint32_t rank) {
+  arrived_[rank] = false;
   for (size_t i = rank; i < shares_.size(); i += ranks_) {
     Share& share = shares_[i];
     scores_ -= share.scores;
@@ -237,6 +255,7 @@ EvaluationInput EvaluationCollector::Take() {
   for (uint32_t label = 1; label < shares_.size() / ranks_; ++label)
     first.other_labels.push_back(TakeLabel(label));
   shares_.resize(ranks_);
+  arrived_.assign(ranks_, false);
   ++evaluation_;
   scores_ = 0;
   return first;

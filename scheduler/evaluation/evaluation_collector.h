@@ -24,22 +24,24 @@ class EvaluationCollector {
  public:
   // `ranks`: V of the job.
   EvaluationCollector(uint32_t ranks, Loss loss)
-      : ranks_(ranks), loss_(loss), finished_(ranks), shares_(ranks) {}
+      : ranks_(ranks), loss_(loss), finished_(ranks), arrived_(ranks), shares_(ranks) {}
 
-  // Adds a part; a repeated part counts once. INVALID_ARGUMENT names the field; OUT_OF_RANGE: an
-  // impossible rank; FAILED_PRECONDITION: another evaluation is being collected, or the last part
-  // of a rank's label comes while others, or those of the label before it, are missing (the
-  // previous scheduler had collected them: the rank sends all parts again); RESOURCE_EXHAUSTED:
-  // beyond the limit on scores. An error changes nothing.
+  // Adds a rank's arrival, or a part: a rank with parts has arrived. A repeated part counts once.
+  // INVALID_ARGUMENT names the field; OUT_OF_RANGE: an impossible rank; FAILED_PRECONDITION:
+  // another evaluation is being collected, or the last part of a rank's label comes while others,
+  // or those of the label before it, are missing (the previous scheduler had collected them: the
+  // rank sends all parts again); RESOURCE_EXHAUSTED: beyond the limit on scores. An error changes
+  // nothing.
   absl::Status Add(const ReportEvaluationRequest& part);
 
-  // Drops the parts of the rank in the present evaluation: its next host reports all of them.
+  // Drops the arrival and the parts of the rank in the present evaluation: its next host reports
+  // all of them.
   void Forget(uint32_t rank);
 
   // The rank takes no more steps: evaluations do not wait for it.
   void Finish(uint32_t rank) { finished_[rank] = true; }
 
-  // Drops all parts of the present evaluation; the number grows.
+  // Drops all arrivals and parts of the present evaluation; the number grows.
   void Clear() { Take(); }
 
   // Sets the number of the evaluation to collect. REQUIRES: nothing was added.
@@ -47,10 +49,12 @@ class EvaluationCollector {
 
   // The evaluation being collected; 1 at first.
   uint64_t evaluation() const { return evaluation_; }
-  // The step of the present evaluation; 0: no part has been added.
-  uint64_t step() const;
-  // Whether no part has been added.
+  // The step of the present evaluation; 0: no rank has arrived.
+  uint64_t step() const { return empty() ? 0 : step_; }
+  // Whether no rank has arrived.
   bool empty() const;
+  // Whether all ranks that have not finished have arrived. False if all have finished.
+  bool all_arrived() const;
   // Whether all parts of the ranks that have not finished have been added. False if all have.
   bool complete() const;
   // Returns the complete shares and starts the next evaluation.
@@ -70,8 +74,11 @@ class EvaluationCollector {
     EvaluationShare sums;
   };
 
-  // Whether the part belongs to the present evaluation: its rank, label and number.
+  // Whether the rank exists and the evaluation is the present one.
+  absl::Status CheckRank(const ReportEvaluationRequest& part) const;
+  // Whether the part's label and number are possible.
   absl::Status CheckPlace(const ReportEvaluationRequest& part) const;
+  bool has_parts() const;
   // The last part of a rank's label comes after the others and after the label before it.
   absl::Status CheckOrder(const ReportEvaluationRequest& part, const Share& share) const;
   // With the last part, the parts count all samples, and their scores ascend.
@@ -87,6 +94,9 @@ class EvaluationCollector {
   uint64_t scores_ = 0;
   // By rank.
   std::vector<bool> finished_;
+  std::vector<bool> arrived_;
+  // Of the last arrival or part.
+  uint64_t step_ = 0;
   // By label, then by rank. The first part decides how many labels there are.
   std::vector<Share> shares_;
 };

@@ -97,6 +97,44 @@ TEST(EvaluationCollectorTest, AucEqualsThePairwiseDefinition) {
   }
 }
 
+ReportEvaluationRequest Arrival(uint32_t rank, uint64_t evaluation = 1) {
+  ReportEvaluationRequest request;
+  request.set_evaluation(evaluation);
+  request.set_step(100);
+  request.set_rank(rank);
+  request.set_arrives(true);
+  return request;
+}
+
+TEST(EvaluationCollectorTest, AllHaveArrivedOnceEachRankIsOrReports) {
+  EvaluationCollector collector(3, LOGISTIC);
+  EXPECT_TRUE(collector.empty());
+  EXPECT_EQ(collector.step(), 0u);
+  ASSERT_TRUE(collector.Add(Arrival(0)).ok());
+  ASSERT_TRUE(collector.Add(Arrival(0)).ok());
+  EXPECT_FALSE(collector.empty());
+  EXPECT_EQ(collector.step(), 100u);
+  ASSERT_TRUE(collector.Add(Parts({{0.5f, true}, {0.2f, false}}, 1, 2)[0]).ok());
+  EXPECT_FALSE(collector.all_arrived());
+  EXPECT_EQ(collector.Add(Arrival(3)).code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(collector.Add(Arrival(2, 2)).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_FALSE(collector.all_arrived());
+  ASSERT_TRUE(collector.Add(Arrival(2)).ok());
+  EXPECT_TRUE(collector.all_arrived());
+  EXPECT_FALSE(collector.complete());
+  // Its next host is awaited, unless there is none.
+  collector.Forget(2);
+  EXPECT_FALSE(collector.all_arrived());
+  collector.Finish(2);
+  EXPECT_TRUE(collector.all_arrived());
+  collector.Clear();
+  EXPECT_TRUE(collector.empty());
+  EXPECT_FALSE(collector.all_arrived());
+  EXPECT_EQ(collector.evaluation(), 2u);
+  for (const uint32_t rank : {0, 1}) collector.Finish(rank);
+  EXPECT_FALSE(collector.all_arrived()) << "no rank takes part";
+}
+
 TEST(EvaluationCollectorTest, AucOfAKnownExample) {
   EvaluationCollector collector(1, LOGISTIC);
   // Pairs: (0.8 > 0.5), (0.5 = 0.5) half, (0.8 > 0.1), (0.5 > 0.1): 3.5 of 4.

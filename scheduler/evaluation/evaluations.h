@@ -51,9 +51,11 @@ class Evaluations {
   bool SkipBefore(uint64_t steps);
 
   // Like EvaluationCollector::Add, but until this object has published an evaluation, the first
-  // part decides its number. While an evaluation is being computed: OK for its parts,
-  // FAILED_PRECONDITION for others.
+  // arrival or part decides its number. While an evaluation is being computed: OK for its arrivals
+  // and parts, FAILED_PRECONDITION for others.
   absl::Status Add(const ReportEvaluationRequest& part);
+  // Whether all ranks that have not finished have arrived at the present evaluation.
+  bool AllHaveArrived() const { return computing_ != 0 || collector_.all_arrived(); }
   // The rank has lost its host; the next one reports again.
   void Forget(uint32_t rank) { collector_.Forget(rank); }
   // The rank takes no more steps: evaluations do not wait for it.

@@ -54,6 +54,20 @@ TEST(EvaluationsTest, PublishedEvaluationIsFound) {
   EXPECT_TRUE(evaluations.Add(Part(2, 0)).ok());
 }
 
+TEST(EvaluationsTest, RankArrivesAlsoWhileTheEvaluationIsComputed) {
+  Evaluations evaluations(TestJob());
+  ReportEvaluationRequest arrival = PartAt(40, 4, 0);
+  arrival.set_arrives(true);
+  EXPECT_TRUE(evaluations.Add(arrival).ok()) << "the first arrival decides the number";
+  EXPECT_FALSE(evaluations.AllHaveArrived());
+  for (const uint32_t rank : {0, 1}) EXPECT_TRUE(evaluations.Add(PartAt(40, 4, rank)).ok());
+  EXPECT_EQ(evaluations.Take()->evaluation, 4u);
+  EXPECT_TRUE(evaluations.Add(arrival).ok());
+  EXPECT_TRUE(evaluations.AllHaveArrived());
+  evaluations.Publish(Auc(4, 0.5, 40));
+  EXPECT_FALSE(evaluations.AllHaveArrived());
+}
+
 TEST(EvaluationsTest, ResultsOfLabelsHaveTheirColumnsNames) {
   Job job = TestJob();
   job.set_logical_workers(1);
@@ -321,6 +335,22 @@ TEST(EvaluationsTest, EvaluationThatARankHasPassedIsSkipped) {
     EXPECT_EQ(evaluations->Take()->evaluation, 4u);
   }
   EXPECT_EQ(rebuilt.SaveEnd(50).next(), 1u);
+}
+
+TEST(EvaluationsTest, ArrivalAtALostEvaluationIsSkipped) {
+  ReportEvaluationRequest arrival = PartAt(30, 3, 0);
+  arrival.set_arrives(true);
+  Evaluations passed(TestJob());
+  passed.Restore(StoredEvaluations());
+  ASSERT_TRUE(passed.Add(arrival).ok());
+  EXPECT_TRUE(passed.SkipBefore(31));
+  Evaluations later(TestJob());
+  later.Restore(StoredEvaluations());
+  ASSERT_TRUE(later.Add(arrival).ok());
+  EXPECT_TRUE(later.SkipTo(4));
+  arrival.set_evaluation(4);
+  ASSERT_TRUE(later.Add(arrival).ok());
+  EXPECT_TRUE(later.IsLost(3));
 }
 
 TEST(EvaluationsTest, EndAtAPauseIsFollowedByTheNextNumber) {

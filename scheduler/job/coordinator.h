@@ -241,6 +241,8 @@ class Coordinator {
   // them.
   void SkipLostEvaluation(DeferredActions& actions) PAWL_REQUIRES(mu_);
   // Computes the evaluation whose last part has arrived, if any.
+  // Lets the ranks that have arrived evaluate once all have.
+  void MaybeAnswerArrivals(DeferredActions& actions) PAWL_REQUIRES(mu_);
   void MaybeEvaluate(DeferredActions& at_once) PAWL_REQUIRES(mu_);
   // All parts of an evaluation have arrived. Runs outside the lock.
   void ComputeAndJudge(const EvaluationInput& input, Loss loss) PAWL_EXCLUDES(mu_);

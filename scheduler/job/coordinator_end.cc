@@ -57,6 +57,7 @@ Ticket Coordinator::FinishWork(const FinishWorkRequest& request, Done<FinishWork
   const std::vector<FreeRank> finished = ranks_.Finish(worker->name, ranks);
   ReleaseOnServers(finished, rpc.actions());
   for (const FreeRank& rank : finished) evaluations_.Finish(rank.rank);
+  MaybeAnswerArrivals(rpc.actions());
   MaybeEvaluate(rpc.at_once());
   rpc.Answer(FinishWorkResponse());
   MaybeFinish(rpc.actions());

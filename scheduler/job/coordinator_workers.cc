@@ -190,7 +190,7 @@ Ticket Coordinator::ReportEvaluation(const ReportEvaluationRequest& request,
     return rpc.Answer(absl::InvalidArgumentError(
         absl::StrCat("rank ", request.rank(), " is not hosted by ", request.node())));
   }
-  const bool last_part = request.part() + 1 == request.parts() &&
+  const bool last_part = !request.arrives() && request.part() + 1 == request.parts() &&
                          request.label() + 1 == std::max(request.labels(), 1u);
   // The result exists already: the answer to an earlier call, or its sender, was lost.
   if (const EvaluationResult* const result =
@@ -206,23 +206,34 @@ Ticket Coordinator::ReportEvaluation(const ReportEvaluationRequest& request,
   if (evaluations_.IsLost(request.evaluation())) return rpc.Answer(ReportEvaluationResponse());
   if (evaluations_.SkipTo(request.evaluation())) {
     pending_.evaluations.AnswerIf(
-        [&](uint64_t evaluation) { return evaluation < request.evaluation(); },
+        [&](const PendingRpcs::EvaluationCall& call) {
+          return call.evaluation < request.evaluation();
+        },
         ReportEvaluationResponse(), rpc.actions());
   }
   if (const absl::Status status = evaluations_.Add(request); !status.ok())
     return rpc.Answer(status);
   Ticket ticket = 0;
-  if (last_part) {
-    ticket = rpc.Suspend(pending_.evaluations, request.evaluation());
+  if (last_part || request.arrives()) {
+    ticket = rpc.Suspend(pending_.evaluations,
+                         PendingRpcs::EvaluationCall{request.evaluation(), request.arrives()});
   } else {
     rpc.Answer(ReportEvaluationResponse());
   }
+  MaybeAnswerArrivals(rpc.actions());
   MaybeEvaluate(rpc.at_once());
   return ticket;
 }
 
+void Coordinator::MaybeAnswerArrivals(DeferredActions& actions) {
+  if (!evaluations_.AllHaveArrived()) return;
+  pending_.evaluations.AnswerIf(
+      [](const PendingRpcs::EvaluationCall& call) { return call.arrives; },
+      ReportEvaluationResponse(), actions);
+}
+
 void Coordinator::SkipLostEvaluation(DeferredActions& actions) {
-  const auto any = [](uint64_t) { return true; };
+  const auto any = [](const PendingRpcs::EvaluationCall&) { return true; };
   // A rank whose last part has not come would have to send the others again.
   if (!evaluations_.MayBeLost() || !pending_.evaluations.Any(any)) return;
   uint64_t steps = 0;
@@ -277,7 +288,7 @@ void Coordinator::PublishEvaluation(const EvaluationResult& result, DeferredActi
   ReportEvaluationResponse response;
   *response.mutable_result() = result;
   response.set_stop(evaluations_.stop_training());
-  pending_.evaluations.AnswerKey(result.evaluation(), response, actions);
+  pending_.evaluations.AnswerKey({.evaluation = result.evaluation()}, response, actions);
 }
 
 // The group -------------------------------------------------------------------

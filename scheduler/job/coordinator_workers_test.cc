@@ -19,26 +19,6 @@ using std::chrono::seconds;
 
 class CoordinatorWorkersTest : public CoordinatorFixture {
  protected:
-  absl::Status GiveUp(const RegisterResponse& worker, const std::map<uint32_t, uint64_t>& ranks,
-                      const WorkerProgress& progress = {}) {
-    GiveUpRanksRequest request;
-    *request.mutable_progress() = progress;
-    request.set_node(worker.node());
-    request.set_incarnation(worker.incarnation());
-    for (const auto& [rank, incarnation] : ranks) {
-      LogicalWorkerAssignment& given_up = *request.add_logical_workers();
-      given_up.set_rank(rank);
-      given_up.set_incarnation(incarnation);
-    }
-    return ResultOf(Call(&Coordinator::GiveUpRanks, request)).status();
-  }
-  static std::map<uint32_t, uint64_t> RanksIn(const Answer<GetAssignmentResponse>& answer) {
-    std::map<uint32_t, uint64_t> ranks;
-    if (!answer->has_value() || !(*answer)->ok()) return {{99, 0}};
-    for (const LogicalWorkerAssignment& rank : (**answer)->logical_workers())
-      ranks[rank.rank()] = rank.incarnation();
-    return ranks;
-  }
   // The first waits at the barrier for rank 2, and gives up ranks 2 and 3, which the joiner gets.
   // Returns that call.
   Ticket MoveRanksAtABarrier(RegisterResponse& first, RegisterResponse& joiner) {
@@ -73,17 +53,6 @@ class CoordinatorWorkersTest : public CoordinatorFixture {
     DrainRequest request;
     request.set_node(node);
     return ResultOf(Call(&Coordinator::Drain, request)).status();
-  }
-  void Report(const RegisterResponse& worker,
-              const std::vector<std::vector<uint64_t>>& rank_steps_samples) {
-    auto request = From<HeartbeatRequest>(worker);
-    for (const std::vector<uint64_t>& rank : rank_steps_samples) {
-      RankProgress& progress = *request.mutable_worker()->add_ranks();
-      progress.set_rank(static_cast<uint32_t>(rank[0]));
-      progress.set_steps(rank[1]);
-      progress.set_samples(rank[2]);
-    }
-    ASSERT_TRUE(coordinator_->Heartbeat(request).ok());
   }
 };
 
@@ -300,81 +269,6 @@ TEST_F(CoordinatorWorkersTest, OldWorkerIsRefusedInAJobThatClipsTheNorm) {
   EXPECT_TRUE(absl::IsUnimplemented(Register(request).status()));
   request.set_newest_protocol(kStepPhasesProtocol);
   EXPECT_TRUE(Register(request).ok());
-}
-
-TEST_F(CoordinatorWorkersTest, NewHostReportsAnEvaluationInProgress) {
-  Begin(absl::StrCat(kTraining, "elastic: true"), 1, 1);
-  Join(SERVER_ROLE);
-  const RegisterResponse first = JoinFollower();
-  const std::map<uint32_t, uint64_t> all = RanksIn(GetAssignmentWhenReady(first));
-  const RegisterResponse joiner = JoinFollower();
-  std::vector<Answer<ReportEvaluationResponse>> answers;
-  for (uint32_t rank = 0; rank < 3; ++rank)
-    answers.push_back(CoordinatorFixture::Report(first, rank, 1, true));
-  const auto waiting = Barrier(first, 4, 2);
-  ASSERT_TRUE(GiveUp(first, {{2, all.at(2)}, {3, all.at(3)}}).ok());
-  EXPECT_FALSE((*CoordinatorFixture::Report(first, 2, 1, true))->ok())
-      << "another worker hosts the rank";
-  answers.push_back(CoordinatorFixture::Report(joiner, 3, 1, true));
-  EXPECT_FALSE(answers.back()->has_value()) << "the former host's report on rank 2 does not count";
-  answers.push_back(CoordinatorFixture::Report(joiner, 2, 1, true));
-  ASSERT_TRUE(answers.back()->has_value());
-  EXPECT_EQ((**answers.back())->result().samples(), 8u);
-  EXPECT_TRUE(answers[0]->has_value());
-  // The same at the barrier before it.
-  const auto new_host = Barrier(joiner, 4, 2);
-  EXPECT_FALSE(new_host->has_value());
-  Barrier(first, 4, 0);
-  Barrier(first, 4, 1);
-  Barrier(joiner, 4, 3);
-  EXPECT_TRUE(new_host->has_value() && (*new_host)->ok());
-}
-
-// Parts of unequal length, in a mode in which ranks need not end at the same step.
-TEST_F(CoordinatorWorkersTest, EvaluationIsOfTheRanksThatHaveNotFinished) {
-  BeginWithStore(absl::StrCat(kTraining, "consistency { mode: BOUNDED staleness: 2 }"), 1, 2);
-  Join(SERVER_ROLE);
-  const RegisterResponse first = Join(WORKER_ROLE, {0, 1});
-  const RegisterResponse second = Join(WORKER_ROLE, {2, 3});
-  const auto report = [&](uint64_t evaluation) {
-    CoordinatorFixture::Report(second, 2, evaluation, true);
-    return CoordinatorFixture::Report(second, 3, evaluation, true);
-  };
-  const auto waiting = report(1);
-  EXPECT_FALSE(waiting->has_value());
-  ASSERT_TRUE(Finish(first).ok());
-  ASSERT_TRUE(waiting->has_value());
-  ASSERT_TRUE((*waiting)->ok()) << (*waiting)->status();
-  EXPECT_EQ((**waiting)->result().samples(), 4u);
-  EXPECT_EQ((**waiting)->result().step(), 10u);
-  EXPECT_EQ(ResultOf(report(2))->result().samples(), 4u);
-  Restart();
-  EXPECT_EQ(ResultOf(report(3))->result().samples(), 4u);
-  ASSERT_TRUE(Finish(second).ok());
-  EXPECT_EQ(Status().state(), COMPLETED);
-}
-
-// Rank 0 has the result from the lost scheduler, and would wait for rank 2 before its next one.
-TEST_F(CoordinatorWorkersTest, LostEvaluationIsSkippedAfterARebuild) {
-  BeginWithStore(kTraining, 1, 2);
-  Join(SERVER_ROLE);
-  const RegisterResponse first = Join(WORKER_ROLE, {0, 1});
-  const RegisterResponse second = Join(WORKER_ROLE, {2, 3});
-  SchedulerState rebuilt = Saved();
-  rebuilt.clear_evaluations();
-  saved_ = rebuilt.SerializeAsString();
-  Restart();
-  Pass(2 * kFiguresSaveInterval);
-  Restart();
-  Report(first, {{0, 10, 160}});
-  const auto lost = CoordinatorFixture::Report(second, 2, 1, true);
-  Pass(seconds(1));
-  EXPECT_FALSE(lost->has_value()) << "rank 0 has ended 10 steps, and this is of step 10";
-  Report(first, {{0, 11, 176}});
-  Pass(seconds(1));
-  ASSERT_TRUE(lost->has_value());
-  ASSERT_TRUE((*lost)->ok()) << (*lost)->status();
-  EXPECT_FALSE((**lost)->has_result());
 }
 
 TEST_F(CoordinatorWorkersTest, FormerHostDoesNotCountForItsRank) {

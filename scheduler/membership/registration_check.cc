@@ -8,6 +8,7 @@
 #include "client_lib/base/bounded_text.h"
 #include "client_lib/base/host_port.h"
 #include "client_lib/base/status_macros.h"
+#include "client_lib/job/consistency.h"
 #include "client_lib/rpc/version.h"
 
 namespace pawl {
@@ -50,17 +51,27 @@ absl::Status CheckServerProtocol(const RegisterRequest& request) {
 }
 
 absl::Status CheckWorkerProtocol(const RegisterRequest& request, const Job& job) {
-  // An older worker would end steps and close none, and the others would wait for it.
-  if (request.role() != WORKER_ROLE || job.clip_global_norm() == 0 ||
-      request.newest_protocol() >= kStepPhasesProtocol) {
+  if (request.role() != WORKER_ROLE || request.newest_protocol() >= kStepPhasesProtocol)
     return absl::OkStatus();
+  const auto refused = [&](absl::string_view setting, absl::string_view way_out) {
+    return absl::UnimplementedError(absl::StrCat(
+        "the job's ", setting, ", which needs workers with protocol ", kStepPhasesProtocol,
+        "; the newest protocol of this one (Pawl ", VersionText(request), ") is ",
+        std::max(request.newest_protocol(), kOldestProtocol),
+        ": run a newer version of pawl-worker, or ", way_out));
+  };
+  // An older worker would end steps and close none, and the others would wait for it.
+  if (job.clip_global_norm() != 0) {
+    return refused(absl::StrCat("clip_global_norm is ", job.clip_global_norm()),
+                   "set clip_global_norm to 0");
   }
-  return absl::UnimplementedError(
-      absl::StrCat("the job's clip_global_norm is ", job.clip_global_norm(),
-                   ", which needs workers with protocol ", kStepPhasesProtocol,
-                   "; the newest protocol of this one (Pawl ", VersionText(request), ") is ",
-                   std::max(request.newest_protocol(), kOldestProtocol),
-                   ": run a newer version of pawl-worker, or set clip_global_norm to 0"));
+  // An older worker would wait at a barrier before each evaluation, and not report its arrival.
+  if (job.has_model() && job.data().eval_size() > 0 && !IsSync(job.consistency().mode())) {
+    return refused(absl::StrCat("data.eval is set and its consistency.mode is ",
+                                ConsistencyMode_Name(job.consistency().mode())),
+                   "clear data.eval");
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckRegistration(const RegisterRequest& request) {

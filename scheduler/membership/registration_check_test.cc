@@ -89,6 +89,24 @@ TEST(RegistrationCheckTest, OldWorkerIsRefusedInAJobThatClipsTheNorm) {
   }
 }
 
+// It would wait for the others at another place.
+TEST(RegistrationCheckTest, OldWorkerIsRefusedInAJobThatEvaluatesOutsideSync) {
+  RegisterRequest request = Of(WORKER_ROLE);
+  request.set_newest_protocol(kStepPhasesProtocol - 1);
+  Job job;
+  job.mutable_model();
+  job.mutable_data()->add_eval("eval.csv");
+  EXPECT_TRUE(CheckWorkerProtocol(request, job).ok());
+  job.mutable_consistency()->set_mode(ASYNC);
+  const absl::Status status = CheckWorkerProtocol(request, job);
+  EXPECT_TRUE(absl::IsUnimplemented(status)) << status;
+  EXPECT_NE(status.message().find("data.eval is set and its consistency.mode is ASYNC, which"),
+            std::string::npos)
+      << status;
+  job.mutable_data()->clear_eval();
+  EXPECT_TRUE(CheckWorkerProtocol(request, job).ok());
+}
+
 TEST(RegistrationCheckTest, ServerAddressMustBeReachable) {
   for (const char* address : {"", "host", ":80", "host:0", "host:65536", "host:x", "0.0.0.0:80",
                               "[::]:80", "ho\nst:80", "\x1b[2J:80"}) {

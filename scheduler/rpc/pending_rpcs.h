@@ -33,6 +33,12 @@ class PendingRpcs {
     std::string worker;
     uint64_t newer_than = 0;
   };
+  struct EvaluationCall {
+    uint64_t evaluation = 0;
+    // Waits for the other ranks' arrival, and not for the result.
+    bool arrives = false;
+    bool operator==(const EvaluationCall&) const = default;
+  };
   struct GroupExchange {
     uint64_t generation = 0;
     std::string name;
@@ -49,8 +55,7 @@ class PendingRpcs {
   PendingCalls<GroupExchange, ExchangeInGroupResponse> exchanges;
   // Keyed by the generation.
   PendingCalls<uint64_t, WatchGroupResponse> watches;
-  // Keyed by the evaluation's number.
-  PendingCalls<uint64_t, ReportEvaluationResponse> evaluations;
+  PendingCalls<EvaluationCall, ReportEvaluationResponse> evaluations;
   // Keyed by the folder.
   PendingCalls<std::string, CheckpointResponse> checkpoints;
 

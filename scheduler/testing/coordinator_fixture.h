@@ -19,6 +19,7 @@
 #include "client_lib/job/job_file.h"
 #include "client_lib/rpc/routing_changes.h"
 #include "client_lib/rpc/transport.h"
+#include "client_lib/rpc/version.h"
 #include "gtest/gtest.h"
 #include "scheduler/job/coordinator.h"
 #include "scheduler/testing/fake_servers.h"
@@ -241,6 +242,7 @@ class CoordinatorFixture : public testing::Test {
     RegisterRequest request;
     request.set_role(role);
     request.set_process_nonce(nonce);
+    request.set_newest_protocol(kNewestProtocol);
     request.set_description(absl::StrCat("host pid ", nonce));
     if (role == SERVER_ROLE) request.set_address(absl::StrCat("s:", nonce));
     for (const uint32_t rank : ranks) request.add_logical_workers(rank);
@@ -476,6 +478,50 @@ class CoordinatorFixture : public testing::Test {
   Answer<ReportEvaluationResponse> Report(const RegisterResponse& node, uint32_t rank,
                                           uint64_t evaluation, bool good) {
     return Call(&Coordinator::ReportEvaluation, EvaluationOf(node, rank, evaluation, good));
+  }
+
+  // A heartbeat with {rank, steps, samples} each.
+  void Report(const RegisterResponse& worker,
+              const std::vector<std::vector<uint64_t>>& rank_steps_samples) {
+    auto request = From<HeartbeatRequest>(worker);
+    for (const std::vector<uint64_t>& rank : rank_steps_samples) {
+      RankProgress& progress = *request.mutable_worker()->add_ranks();
+      progress.set_rank(static_cast<uint32_t>(rank[0]));
+      progress.set_steps(rank[1]);
+      progress.set_samples(rank[2]);
+    }
+    ASSERT_TRUE(coordinator_->Heartbeat(request).ok());
+  }
+
+  absl::Status GiveUp(const RegisterResponse& worker, const std::map<uint32_t, uint64_t>& ranks,
+                      const WorkerProgress& progress = {}) {
+    GiveUpRanksRequest request;
+    *request.mutable_progress() = progress;
+    request.set_node(worker.node());
+    request.set_incarnation(worker.incarnation());
+    for (const auto& [rank, incarnation] : ranks) {
+      LogicalWorkerAssignment& given_up = *request.add_logical_workers();
+      given_up.set_rank(rank);
+      given_up.set_incarnation(incarnation);
+    }
+    return ResultOf(Call(&Coordinator::GiveUpRanks, request)).status();
+  }
+  static std::map<uint32_t, uint64_t> RanksIn(const Answer<GetAssignmentResponse>& answer) {
+    std::map<uint32_t, uint64_t> ranks;
+    if (!answer->has_value() || !(*answer)->ok()) return {{99, 0}};
+    for (const LogicalWorkerAssignment& rank : (**answer)->logical_workers())
+      ranks[rank.rank()] = rank.incarnation();
+    return ranks;
+  }
+
+  Answer<ReportEvaluationResponse> Arrive(const RegisterResponse& node, uint32_t rank,
+                                          uint64_t evaluation) {
+    auto request = From<ReportEvaluationRequest>(node);
+    request.set_evaluation(evaluation);
+    request.set_step(10 * evaluation);
+    request.set_rank(rank);
+    request.set_arrives(true);
+    return Call(&Coordinator::ReportEvaluation, request);
   }
 
   // All ranks report; returns the last answer.

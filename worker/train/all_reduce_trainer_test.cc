@@ -408,6 +408,16 @@ TEST(AllReduceTrainerTest, NoRankLeavesBeforeAllHaveEndedTheirSteps) {
   }
 }
 
+TEST(AllReduceTrainerTest, RanksMeetAgainAfterADeath) {
+  const std::string end = "end of the dense training";
+  Cluster cluster({.processes = {{0, 1}, {2, 3}}});
+  cluster.rendezvous_->BreakBarrier(end);
+  cluster.rendezvous_->BreakBarrier(end + "-again-1");
+  cluster.RunAllOk();
+  EXPECT_EQ(cluster.rendezvous_->barrier_names(),
+            (std::set<std::string>{end, end + "-again-1", end + "-again-2"}));
+}
+
 TEST(AllReduceTrainerTest, GradientsWaitForTheEndOfAWriteBack) {
   // A successor that starts at the step of the write-back must find the dense parameters as of its
   // end.

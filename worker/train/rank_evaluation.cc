@@ -27,11 +27,15 @@ uint64_t EvaluationBatch(uint64_t samples, uint64_t ranks, uint64_t window_sampl
 }  // namespace
 
 absl::StatusOr<bool> RankEvaluation::Run(uint64_t step) {
-  const uint64_t number = shared_.plan.EvaluationNumber(step);
+  ReportEvaluationRequest header;
+  header.set_evaluation(shared_.plan.EvaluationNumber(step));
+  header.set_step(step);
+  header.set_rank(rank_);
   if (!IsSync(shared_.job.consistency().mode())) {
     // Evaluates, and keeps the best checkpoint, only after all earlier pushes have been applied.
-    PAWL_RETURN_IF_ERROR(Meet(shared_.rendezvous, absl::StrCat("evaluation-", number),
-                              shared_.logical_workers, rank_, leave_));
+    ReportEvaluationRequest arrival = header;
+    arrival.set_arrives(true);
+    PAWL_RETURN_IF_ERROR(Report({arrival}).status());
   }
   PAWL_RETURN_IF_ERROR(OpenShare());
 
@@ -79,10 +83,6 @@ absl::StatusOr<bool> RankEvaluation::Run(uint64_t step) {
     pulled.Release();
   }
 
-  ReportEvaluationRequest header;
-  header.set_evaluation(number);
-  header.set_step(step);
-  header.set_rank(rank_);
   header.set_final(step == shared_.plan.total_steps());
   header.set_labels(labels);
   std::vector<ReportEvaluationRequest> parts;
@@ -151,7 +151,7 @@ absl::StatusOr<ReportEvaluationResponse> RankEvaluation::Report(
   absl::StatusOr<ReportEvaluationResponse> response =
       absl::InternalError("an evaluation without parts");
   for (int attempt = 0; attempt < kMaxRendezvousAttempts; ++attempt) {
-    // Only the last part waits for the other ranks.
+    // An arrival and the last part wait for the other ranks.
     for (const ReportEvaluationRequest& part : parts) {
       auto answer = shared_.rendezvous.ReportEvaluation(part);
       response =

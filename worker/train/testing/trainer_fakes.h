@@ -344,6 +344,17 @@ class FakeRendezvous final : public Rendezvous {
     std::promise<absl::StatusOr<ReportEvaluationResponse>> promise;
     auto future = promise.get_future();
     const uint64_t evaluation = request.evaluation();
+    if (request.arrives()) {
+      auto& waiting = arrivals_[evaluation];
+      waiting.push_back(std::move(promise));
+      if (waiting.size() == ranks_) {
+        for (auto& each : waiting) each.set_value(ReportEvaluationResponse());
+      }
+      return future;
+    }
+    if (arrivals_.contains(evaluation)) {
+      EXPECT_EQ(arrivals_[evaluation].size(), ranks_) << "reported before all had arrived";
+    }
     const bool last_part = request.part() + 1 == request.parts() &&
                            request.label() + 1 == std::max(request.labels(), 1u);
     reports_.push_back(std::move(request));
@@ -380,6 +391,13 @@ class FakeRendezvous final : public Rendezvous {
     MutexLock lock(mu_);
     return reports_;
   }
+  // The number of ranks that have arrived, by evaluation.
+  std::map<uint64_t, size_t> arrivals() {
+    MutexLock lock(mu_);
+    std::map<uint64_t, size_t> counts;
+    for (const auto& [evaluation, waiting] : arrivals_) counts[evaluation] = waiting.size();
+    return counts;
+  }
   std::set<std::string> barrier_names() {
     MutexLock lock(mu_);
     return barrier_names_;
@@ -392,7 +410,7 @@ class FakeRendezvous final : public Rendezvous {
   std::map<std::string, std::vector<std::promise<absl::Status>>> barriers_ PAWL_GUARDED_BY(mu_);
   std::set<std::string> barrier_names_ PAWL_GUARDED_BY(mu_);
   std::map<uint64_t, std::vector<std::promise<absl::StatusOr<ReportEvaluationResponse>>>>
-      evaluations_ PAWL_GUARDED_BY(mu_);
+      arrivals_ PAWL_GUARDED_BY(mu_), evaluations_ PAWL_GUARDED_BY(mu_);
   std::vector<ReportEvaluationRequest> reports_ PAWL_GUARDED_BY(mu_);
   std::set<std::string> broken_barriers_ PAWL_GUARDED_BY(mu_);
   int restarts_ PAWL_GUARDED_BY(mu_) = 0;
