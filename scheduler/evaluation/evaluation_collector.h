@@ -95,7 +95,7 @@ class EvaluationCollector {
   // By rank.
   std::vector<bool> finished_;
   std::vector<bool> arrived_;
-  // Of the last arrival or part.
+  // The step of the last arrival or part.
   uint64_t step_ = 0;
   // By label, then by rank. The first part decides how many labels there are.
   std::vector<Share> shares_;
