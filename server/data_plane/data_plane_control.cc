@@ -92,10 +92,11 @@ void DataPlane::WatchDisk(const View& view, HeartbeatRequest& report) {
   bool waits_for_log = false;
   uint64_t durable = 0;
   for (const auto& replica : view.replicas) {
-    if (replica == nullptr) continue;
-    const ReplicaFigures last = replica->LastFigures();
-    waits_for_log = waits_for_log || last.waits_for_log;
-    durable += last.durable_index;
+    if (log_ == nullptr || replica == nullptr) continue;
+    // By the log's word: a locked replica may not have heard of it.
+    const uint64_t durable_index = log_->DurableIndex(replica->index);
+    waits_for_log = waits_for_log || durable_index < replica->LastFigures().log_index;
+    durable += durable_index;
   }
   const absl::Status written = log_ == nullptr ? absl::OkStatus() : log_->WriteStatus();
   const MonotonicTime now = clock_.Now();

@@ -34,7 +34,8 @@ inline absl::Status WithPushback(const absl::Status& status) {
 // delayed acknowledgement does not bound the entries held for the learner. So pushes are refused
 // only when a delay does not suffice.
 
-// Pushes are not slowed while the backlog is below this share of its bound.
+// Pushes are not slowed before the backlog exceeds this share of its bound. Then they are slowed
+// until it is nearly empty.
 inline constexpr double kUnbrakedShare = 0.25;
 // Pushes fill the backlog up to this share while the snapshot travels; the rest is for pushes that
 // are already in flight.

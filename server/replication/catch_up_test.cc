@@ -274,6 +274,22 @@ TEST_F(CatchUpTest, ReadFromFailingDiskIsAbandonedEarlier) {
   EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
 }
 
+// A replica that is locked, as at the end of a large step, hears later that its changes are
+// durable.
+TEST_F(CatchUpTest, DiskDoesNotHangIfAReplicaHasNotHeardOfIt) {
+  for (const bool hangs : {false, true}) {
+    log_->durable = 4;
+    Create().IgnoreError();
+    clock_.Advance(std::chrono::seconds(1));
+    Heartbeat();
+    if (!hangs) log_->durable = 100;
+    clock_.Advance(kDiskHangTimeout + kDiskFailureReportDelay);
+    Heartbeat();
+    clock_.Advance(kDiskFailureReportDelay);
+    EXPECT_EQ(Heartbeat().has_disk_failure(), hangs);
+  }
+}
+
 TEST_F(CatchUpTest, FullQueueIsNotReportedAsAFailedDisk) {
   log_->room = absl::ResourceExhaustedError("too much is queued");
   log_->write_status = absl::OkStatus();

@@ -28,6 +28,10 @@ inline constexpr size_t kMaxHeldBytes = size_t{64} << 20;
 // a partition that is pushed to without a pause never has an empty stream.
 inline constexpr size_t kNearlyCaughtUpBytes = kMaxStreamRequestBytes;
 
+// The backlogs of so many learners, on one stream, may keep each other from having nearly caught
+// up.
+inline constexpr size_t kLearnersOfStream = 8;
+
 // The simulation uses small limits, so that it reaches them.
 struct LearnerLimits {
   size_t max_backlog_bytes = kMaxLearnerBacklogBytes;
@@ -97,6 +101,8 @@ struct Follower {
   std::optional<MonotonicTime> reads_since;
   // kGoingBack, kInstalling, kCatchingUp: the number of the attempt.
   uint64_t attempt = 0;
+  // The latest result of Replica::SlowsPushes.
+  bool slows_pushes = false;
   // kInstalling: when the whole snapshot will have arrived at its present rate, and whether the
   // last try of a piece failed.
   MonotonicTime install_end = MonotonicTime::max();

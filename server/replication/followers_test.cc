@@ -157,6 +157,33 @@ TEST_F(FollowersTest, FollowerThatStaysSlowIsReported) {
   EXPECT_EQ(Silent(), std::vector<std::string>{});
 }
 
+// While data is loaded, for example, nothing is pushed.
+TEST_F(FollowersTest, SlowAnswerBeforeAnIdleTimeIsNoReason) {
+  Begin();
+  plane_->AdoptRouting(Routing(1, {{.primary = 0, .backups = {1}}}));
+  Create().IgnoreError();
+  uint64_t ordinal = 0;
+  const auto answer = [&] {
+    while (transport_.CallsOf(Method::kReplicate) > 0) transport_.EndCalls(absl::OkStatus());
+  };
+  const auto push_takes = [&](MonotonicDuration time) {
+    Send(Method::kPush, EmptyPush(0, 1, ordinal++));
+    clock_.Advance(time);
+    const std::vector<std::string> silent = Silent();
+    answer();
+    return silent;
+  };
+  answer();
+  EXPECT_EQ(push_takes(kSlowAnswerTime), std::vector<std::string>{});
+  clock_.Advance(kMaxSlowTime - std::chrono::milliseconds(100));
+  EXPECT_EQ(push_takes(std::chrono::milliseconds(200)), std::vector<std::string>{})
+      << "sent just now";
+  EXPECT_EQ(push_takes(kSlowAnswerTime), std::vector<std::string>{});
+  clock_.Advance(kMaxSlowTime);
+  EXPECT_EQ(push_takes(kSlowAnswerTime), std::vector<std::string>{}) << "a slow one long after";
+  EXPECT_EQ(push_takes(kMaxSlowTime), std::vector<std::string>{"server-1"});
+}
+
 TEST_F(FollowersTest, DroppedFollowerIsNotReportedAsSilent) {
   Begin();
   plane_->AdoptRouting(Routing(1, {{.primary = 0, .backups = {1, 2}}}));
@@ -236,6 +263,38 @@ TEST_F(FollowersTest, PushesAreSlowedWhileASnapshotTravels) {
   EXPECT_EQ(follower.state, Follower::State::kNeedsSnapshot);
   EXPECT_EQ(follower.held_bytes, 0u);
   EXPECT_EQ(follower.failed_installs, 1u);
+}
+
+// Pushes that are faster than the stream would otherwise keep the backlog where they are slowed.
+TEST_F(FollowersTest, PushesAreSlowedUntilTheBacklogIsNearlyEmpty) {
+  const auto most_unbraked =
+      static_cast<size_t>(kUnbrakedShare * static_cast<double>(kMaxLearnerBacklogBytes));
+  const size_t nearly_empty = kNearlyCaughtUpBytes / kLearnersOfStream;
+  const auto memory = std::make_shared<std::string>(most_unbraked + 1, '\0');
+  Replica replica(0, /*logs=*/false);
+  MutexLock lock(replica.mu);
+  Follower& follower = replica.followers.emplace_back();
+  follower.stream = NewStream();
+  follower.state = Follower::State::kStreaming;
+  uint64_t index = 0;
+  const auto slows_at = [&](size_t backlog) PAWL_REQUIRES(replica.mu) {
+    follower.stream->Discard(0);
+    replica.SendToFollowers({0, ++index, ByteView(memory->data(), backlog), memory});
+    replica.ThrottlePush(1'000'000, clock_.Now()).value();
+    const bool slows = replica.ThrottlePush(1'000'000, clock_.Now()) > MonotonicDuration::zero();
+    EXPECT_EQ(replica.brakes, slows);
+    clock_.Advance(std::chrono::minutes(1));
+    return slows;
+  };
+  EXPECT_FALSE(slows_at(most_unbraked));
+  EXPECT_TRUE(slows_at(most_unbraked + 1));
+  EXPECT_TRUE(slows_at(nearly_empty + 1));
+  EXPECT_FALSE(slows_at(nearly_empty));
+  EXPECT_FALSE(slows_at(most_unbraked));
+  EXPECT_TRUE(slows_at(most_unbraked + 1));
+  replica.RequireSnapshot(follower);
+  follower.state = Follower::State::kStreaming;
+  EXPECT_FALSE(slows_at(nearly_empty + 1)) << "its next snapshot starts afresh";
 }
 
 TEST_F(FollowersTest, EntriesAreExpectedToTravelAsFastAsTheSnapshot) {
@@ -366,6 +425,23 @@ TEST_F(LargeSnapshotTest, OneFailedPieceIsNotSilence) {
   ASSERT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
   transport_.EndCalls(absl::UnavailableError("no answer"));
   EXPECT_EQ(Silent(), std::vector<std::string>{"server-1"});
+}
+
+// It was of another learner of that server, which has been dropped.
+TEST_F(LargeSnapshotTest, PieceThatFailedLongAgoIsNotSilence) {
+  ASSERT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
+  transport_.EndCalls(absl::UnavailableError("for a moment"));
+  plane_->AdoptRouting(Routing(3, {{.primary = 0}}));
+  transport_.RunActions();
+  clock_.Advance(std::chrono::hours(1));
+  plane_->AdoptRouting(Routing(4, {{.primary = 0, .learners = {1}, .learners_since = 4}}));
+  AnswerEmptyPositions();
+  Heartbeat();
+  transport_.RunActions();
+  ASSERT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
+  clock_.Advance(std::chrono::milliseconds(100));
+  transport_.EndCalls(absl::UnavailableError("for a moment"));
+  EXPECT_EQ(Silent(), std::vector<std::string>());
 }
 
 // The first pieces of each snapshot are accepted: a full disk shows with the last one.

@@ -63,10 +63,8 @@ void Replica::SendToFollowers(const ReplicationStream::Entry& entry) {
         break;
     }
     if (follower.is_synchronous) continue;
-    const size_t backlog = BacklogOf(follower);
-    const size_t bound = MaxLearnerBacklog();
-    if (static_cast<double>(backlog) > kUnbrakedShare * static_cast<double>(bound)) brakes = true;
-    if (backlog > bound && !IsBraked(follower)) RestartSnapshot(follower);
+    if (SlowsPushes(follower)) brakes = true;
+    if (BacklogOf(follower) > MaxLearnerBacklog() && !IsBraked(follower)) RestartSnapshot(follower);
   }
 }
 
@@ -109,13 +107,22 @@ bool Replica::IsBraked(const Follower& follower) const {
   return is_fed && !follower.stream->FailingSince().has_value();
 }
 
+bool Replica::SlowsPushes(Follower& follower) const {
+  const size_t backlog = BacklogOf(follower);
+  if (static_cast<double>(backlog) > kUnbrakedShare * static_cast<double>(MaxLearnerBacklog())) {
+    follower.slows_pushes = true;
+  } else if (backlog <= limits.nearly_caught_up_bytes / kLearnersOfStream) {
+    follower.slows_pushes = false;
+  }
+  return follower.slows_pushes;
+}
+
 std::optional<MonotonicDuration> Replica::ThrottlePush(size_t bytes, MonotonicTime now) {
   const size_t bound = MaxLearnerBacklog();
   std::optional<double> rate;
-  for (const Follower& follower : followers) {
-    if (!IsBraked(follower)) continue;
+  for (Follower& follower : followers) {
+    if (!IsBraked(follower) || !SlowsPushes(follower)) continue;
     const size_t backlog = BacklogOf(follower);
-    if (static_cast<double>(backlog) <= kUnbrakedShare * static_cast<double>(bound)) continue;
     if (backlog + bytes > bound) {
       pushes_waited_at = now;
       return std::nullopt;
@@ -151,6 +158,7 @@ void Replica::RequireSnapshot(Follower& follower) {
   follower.install_end = MonotonicTime::max();
   follower.install_fails = false;
   follower.install_from.reset();
+  follower.slows_pushes = false;
   follower.drain = DrainRate();
   follower.snapshot_bytes_per_s.reset();
 }
@@ -175,8 +183,7 @@ Follower* Replica::FindFollower(const std::string& node, uint64_t incarnation) {
 
 ReplicaFigures Replica::Figures() {
   ReplicaFigures figures;
-  figures.durable_index = durable_index;
-  figures.waits_for_log = logs && partition != nullptr && durable_index < partition->log_index();
+  if (partition != nullptr) figures.log_index = partition->log_index();
   if (role == ReplicaRole::kRetained && partition != nullptr) {
     figures.is_retained = true;
     figures.retained_bytes = partition->parameter_bytes();

@@ -38,9 +38,8 @@ struct ReplicaFigures {
   bool is_primary = false;
   // Retained, not in sync (PartitionReplicas.retained).
   bool is_retained = false;
-  // Whether changes wait for the log, and how many the log has made durable.
-  bool waits_for_log = false;
-  uint64_t durable_index = 0;
+  // The last change.
+  uint64_t log_index = 0;
   uint64_t retained_bytes = 0;
   uint64_t pulls_beyond_bound = 0;
   StalenessCounts clock_staleness;
@@ -170,6 +169,9 @@ struct Replica {
   size_t BacklogOf(const Follower& follower) const PAWL_REQUIRES(mu);
   // The follower makes progress: pushes are slowed instead of sending it another snapshot.
   bool IsBraked(const Follower& follower) const PAWL_REQUIRES(mu);
+  // Its backlog has exceeded kUnbrakedShare of the bound, and is not nearly empty yet. Otherwise
+  // pushes that are faster than its stream would keep the backlog at that share for ever.
+  bool SlowsPushes(Follower& follower) const PAWL_REQUIRES(mu);
   // How long a push of that many bytes must wait for learners before it is applied; zero: not at
   // all. Nullopt: the sender must retry later.
   std::optional<MonotonicDuration> ThrottlePush(size_t bytes, MonotonicTime now) PAWL_REQUIRES(mu);

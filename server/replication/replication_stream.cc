@@ -97,9 +97,13 @@ std::optional<MonotonicTime> ReplicationStream::FailingSince() const {
   return wanted && failed_tries_ >= kMinFailedTries ? first_try_ : std::nullopt;
 }
 
-std::optional<MonotonicTime> ReplicationStream::SlowSince() const {
+bool ReplicationStream::IsSlowFor(MonotonicDuration duration) const {
   MutexLock lock(mu_);
-  return queue_.empty() ? std::nullopt : slow_since_;
+  if (queue_.empty() || !slow_since_.has_value()) return false;
+  const MonotonicTime now = clock_.Now();
+  // A request that was sent just now proves nothing, however long the stream was idle before.
+  const bool waits = first_try_.has_value() && now - *first_try_ >= kSlowAnswerTime;
+  return (waits ? now : answered_at_) - *slow_since_ >= duration;
 }
 
 void ReplicationStream::Send(const ReplicationHeader& header, std::vector<Entry> entries,
@@ -117,7 +121,12 @@ void ReplicationStream::Send(const ReplicationHeader& header, std::vector<Entry>
   const MonotonicTime sent = clock_.LeaseNow();
   {
     MutexLock lock(mu_);
-    if (!first_try_.has_value()) first_try_ = clock_.Now();
+    if (!first_try_.has_value()) {
+      first_try_ = clock_.Now();
+      // The stream was idle, and may have stopped being slow long ago.
+      if (slow_since_.has_value() && *first_try_ - answered_at_ >= kMaxSlowTime)
+        slow_since_.reset();
+    }
   }
   transport_.Call(address_, Method::kReplicate,
                   EncodeReplicateRequest(header, views, asks, std::move(owner)), timeout,
@@ -151,6 +160,7 @@ void ReplicationStream::OnAnswer(MonotonicTime sent, absl::Status status, Incomi
       if (!is_slow) slow_since_.reset();
       if (is_slow && !slow_since_.has_value()) slow_since_ = first_try_;
       first_try_.reset();
+      answered_at_ = clock_.Now();
       failed_tries_ = 0;
       refusals_ = 0;
     } else {

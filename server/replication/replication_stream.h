@@ -108,8 +108,8 @@ class ReplicationStream : public std::enable_shared_from_this<ReplicationStream>
   void Pump(bool even_if_empty = false);
   // The time since which requests fail, once kMinFailedTries have failed.
   std::optional<MonotonicTime> FailingSince() const;
-  // The time since which all answers are slow, if anything is queued.
-  std::optional<MonotonicTime> SlowSince() const;
+  // Whether all answers have been slow for so long, and anything is queued.
+  bool IsSlowFor(MonotonicDuration duration) const;
   // From now on sends nothing.
   void Close();
 
@@ -131,6 +131,8 @@ class ReplicationStream : public std::enable_shared_from_this<ReplicationStream>
   std::optional<MonotonicTime> first_try_ PAWL_GUARDED_BY(mu_);
   uint32_t failed_tries_ PAWL_GUARDED_BY(mu_) = 0;
   std::optional<MonotonicTime> slow_since_ PAWL_GUARDED_BY(mu_);
+  // When the last request succeeded.
+  MonotonicTime answered_at_ PAWL_GUARDED_BY(mu_) = MonotonicTime::min();
   // How many of the latest failed tries were refusals.
   uint32_t refusals_ PAWL_GUARDED_BY(mu_) = 0;
   // In order; the first `sent_` entries are in the request in flight.

@@ -176,10 +176,8 @@ std::vector<SilentServer> Replicator::SilentServers(MonotonicDuration duration) 
     };
     // A learner may be synchronous before it has left the catch-up stream.
     const bool is_slow = std::any_of(peer.streams.begin(), peer.streams.end(),
-                                     [&](const std::shared_ptr<ReplicationStream>& stream) {
-                                       const std::optional<MonotonicTime> since =
-                                           stream->SlowSince();
-                                       return since.has_value() && now - *since >= kMaxSlowTime;
+                                     [](const std::shared_ptr<ReplicationStream>& stream) {
+                                       return stream->IsSlowFor(kMaxSlowTime);
                                      });
     const bool is_silent = std::any_of(peer.streams.begin(), peer.streams.end(), is_silent_on) ||
                            is_silent_on(peer.catch_up);

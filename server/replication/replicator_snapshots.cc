@@ -277,9 +277,12 @@ void Replicator::OnPieceFailed(const std::shared_ptr<Install>& install,
   if (may_pass) {
     MutexLock lock(mu_);
     if (const auto peer = peers_.find(install->attempt.server); peer != peers_.end()) {
-      peer->second.install_failed_at = now;
-      if (!peer->second.installs_fail_since.has_value())
+      // A failure long ago may be of a learner that has been dropped since.
+      if (!peer->second.installs_fail_since.has_value() ||
+          install->piece_sent - peer->second.install_failed_at > kMaxSnapshotRetryInterval) {
         peer->second.installs_fail_since = install->piece_sent;
+      }
+      peer->second.install_failed_at = now;
     }
   }
   // The last piece is answered only when the follower has written the whole snapshot. After that it
