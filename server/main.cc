@@ -5,8 +5,9 @@
 // The server registers with the scheduler, which assigns its partitions, and serves until the job
 // ends. It may join and leave while the job runs. Exit codes: 0: the job has completed or was
 // stopped, or the process was asked to end (SIGTERM, Ctrl-C, pawlctl drain); 1: the job has failed,
-// the scheduler cannot be reached, or other servers that have the data of a damaged log are absent;
-// 2: wrong usage, or a file in --data_dir is damaged and cannot be replaced from other servers.
+// the scheduler cannot be reached, --data_dir is in use or does not answer, or other servers that
+// have the data of a damaged log are absent; 2: wrong usage, or a file in --data_dir is damaged and
+// cannot be replaced from other servers.
 #include <malloc.h>
 
 #include <algorithm>
@@ -157,10 +158,9 @@ int main(int argc, char** argv) {
       "The server may join and leave while the job runs. On SIGTERM it hands its partitions over\n"
       "first. After a crash, a restart with the same --data_dir continues as the same server.\n\n"
       "Exit codes: 0: the job has completed or was stopped, or the process was asked to end; 1:\n"
-      "the job has failed, the scheduler cannot be reached, or other servers that have the data "
-      "of\n"
-      "a damaged log are absent; 2: wrong usage, or a file in --data_dir is damaged and cannot be\n"
-      "replaced from other servers.",
+      "the job has failed, the scheduler cannot be reached, --data_dir is in use or does not\n"
+      "answer, or other servers that have the data of a damaged log are absent; 2: wrong usage, or\n"
+      "a file in --data_dir is damaged and cannot be replaced from other servers.",
       argc, argv);
   if (pawl::SchedulerAddress(absl::GetFlag(FLAGS_scheduler)).empty())
     return pawl::UsageError("--scheduler=host:port is missing, and PAWL_SCHEDULER is not set");

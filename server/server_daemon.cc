@@ -67,12 +67,14 @@ absl::StatusOr<std::string> ListenAddress(const ServerDaemonOptions& options, En
 }
 
 // Null without a data directory.
-absl::StatusOr<std::unique_ptr<ServerLog>> OpenLog(const ServerDaemonOptions& options) {
+absl::StatusOr<std::unique_ptr<ServerLog>> OpenLog(const ServerDaemonOptions& options,
+                                                   EndSignal& signal) {
   if (options.data_dir.empty()) return nullptr;
   ServerLogOptions log_options;
   log_options.data_folder = options.data_dir;
   log_options.log_bytes = options.log_bytes;
   log_options.scrub_bytes_per_s = options.scrub_bytes_per_s;
+  log_options.should_continue = [&signal] { return !signal.Wait(MonotonicDuration::zero()); };
   return ServerLog::Open(Env::Real(), std::move(log_options));
 }
 
@@ -118,9 +120,9 @@ int RunServer(ServerDaemonOptions options, EndSignal& signal) {
   absl::Status is_allowed = (*security)->CheckAddresses("scheduler", scheduler);
   is_allowed.Update((*security)->CheckAddresses("listen", *listen));
   if (!is_allowed.ok()) return UsageError(is_allowed.message());
-  absl::StatusOr<std::unique_ptr<ServerLog>> log = OpenLog(options);
-  if (absl::IsResourceExhausted(log.status())) {
-    // A later start may find room.
+  absl::StatusOr<std::unique_ptr<ServerLog>> log = OpenLog(options, signal);
+  if (absl::IsResourceExhausted(log.status()) || absl::IsUnavailable(log.status())) {
+    // A later start may find room, a disk that answers, or that the previous process has ended.
     spdlog::error("--data_dir={}: {}", options.data_dir, log.status().ToString());
     return kExitFailed;
   }

@@ -22,7 +22,8 @@ inline constexpr size_t kMaxLearnerBacklogBytes = size_t{256} << 20;
 // For a large partition the bound is twice the size of its parameters instead, up to this, for each
 // learner. The slabs that its snapshot still holds come on top.
 inline constexpr size_t kMaxLargeLearnerBacklogBytes = size_t{1} << 30;
-// The part of these that is held in memory when there is a log; the log has the others.
+// The part of these that is held in memory when there is a log; the log has the others, unless it
+// was compacted during the transfer (Replica::LetGoOfLog).
 inline constexpr size_t kMaxHeldBytes = size_t{64} << 20;
 // A learner has nearly caught up when its stream holds no more than this, the size of one request:
 // a partition that is pushed to without a pause never has an empty stream.
@@ -119,6 +120,8 @@ struct Follower {
   size_t held_bytes = 0;
   uint64_t unread_from = 0;
   size_t unread_bytes = 0;
+  // kInstalling: none is dropped, since the log lacks entries after the snapshot.
+  bool holds_all = false;
 
   void NoteRefusedInstall(MonotonicTime now) {
     ++refused_installs;

@@ -265,6 +265,32 @@ TEST_F(FollowersTest, PushesAreSlowedWhileASnapshotTravels) {
   EXPECT_EQ(follower.failed_installs, 1u);
 }
 
+TEST_F(FollowersTest, TransferOfASnapshotDoesNotKeepTheLog) {
+  const auto memory = std::make_shared<std::string>(kMaxHeldBytes, '\0');
+  for (const bool lets_go : {false, true}) {
+    Replica replica(0, /*logs=*/true);
+    MutexLock lock(replica.mu);
+    Follower& follower = replica.followers.emplace_back();
+    follower.stream = NewStream();
+    follower.state = Follower::State::kInstalling;
+    const auto push = [&](uint64_t i) PAWL_REQUIRES(replica.mu) {
+      replica.SendToFollowers({0, i, ByteView(memory->data(), kMaxHeldBytes), memory});
+    };
+    push(1);
+    if (lets_go) {
+      EXPECT_TRUE(replica.LetGoOfLog());
+    }
+    push(2);
+    EXPECT_EQ(follower.held.size(), lets_go ? 2u : 1u);
+    EXPECT_EQ(replica.LetGoOfLog(), lets_go) << "it is sent the first entry from the log";
+    replica.RequireSnapshot(follower);
+    EXPECT_FALSE(follower.holds_all);
+    EXPECT_TRUE(replica.LetGoOfLog());
+    follower.state = Follower::State::kCatchingUp;
+    EXPECT_FALSE(replica.LetGoOfLog());
+  }
+}
+
 // Pushes that are faster than the stream would otherwise keep the backlog where they are slowed.
 TEST_F(FollowersTest, PushesAreSlowedUntilTheBacklogIsNearlyEmpty) {
   const auto most_unbraked =

@@ -55,7 +55,8 @@ void Replica::SendToFollowers(const ReplicationStream::Entry& entry) {
       case Follower::State::kChangingStreams:
         follower.held.push_back(entry_for(follower));
         follower.held_bytes += entry.bytes.size();
-        if (logs && follower.state != Follower::State::kChangingStreams) TrimHeld(follower);
+        if (logs && !follower.holds_all && follower.state != Follower::State::kChangingStreams)
+          TrimHeld(follower);
         break;
       case Follower::State::kStreaming:
         follower.stream->Append(entry_for(follower));
@@ -78,12 +79,17 @@ void Replica::TrimHeld(Follower& follower) {
   }
 }
 
-bool Replica::IsFollowerReadingLog() const {
-  return std::any_of(followers.begin(), followers.end(), [](const Follower& follower) {
-    return follower.state == Follower::State::kGoingBack ||
-           follower.state == Follower::State::kInstalling ||
-           follower.state == Follower::State::kCatchingUp;
-  });
+bool Replica::LetGoOfLog() {
+  const bool is_read =
+      std::any_of(followers.begin(), followers.end(), [](const Follower& follower) {
+        return follower.state == Follower::State::kGoingBack ||
+               follower.state == Follower::State::kCatchingUp ||
+               (follower.state == Follower::State::kInstalling && follower.unread_bytes > 0);
+      });
+  if (is_read) return false;
+  for (Follower& follower : followers)
+    follower.holds_all = follower.state == Follower::State::kInstalling;
+  return true;
 }
 
 size_t Replica::MaxLearnerBacklog() const {
@@ -152,6 +158,7 @@ void Replica::RequireSnapshot(Follower& follower) {
   follower.held.clear();
   follower.held_bytes = 0;
   follower.unread_bytes = 0;
+  follower.holds_all = false;
   follower.reads_since.reset();
   follower.busy_since.reset();
   follower.attempt = 0;

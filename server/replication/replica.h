@@ -180,10 +180,11 @@ struct Replica {
   // copy.
   void SendToFollowers(const ReplicationStream::Entry& entry) PAWL_REQUIRES(mu);
 
-  // Whether a follower will be sent entries from the log, as far back as it reaches now. They are
-  // bounded by what the follower lacked when it was asked, which is less than a snapshot, and by
-  // MaxLearnerBacklog.
-  bool IsFollowerReadingLog() const PAWL_REQUIRES(mu);
+  // Before the log drops the entries up to now. False: a follower will be sent some of them. These
+  // are bounded by what the follower lacked when it was asked, which is less than a snapshot, and
+  // by MaxLearnerBacklog. A transfer of hours does not keep the log as long: from now on, all
+  // entries after its snapshot are held in memory.
+  bool LetGoOfLog() PAWL_REQUIRES(mu);
 
   // With a log: drops held entries beyond kMaxHeldBytes; they are read from the log in their turn.
   void TrimHeld(Follower& follower) PAWL_REQUIRES(mu);

@@ -163,8 +163,14 @@ class Recovery {
                : ReadLastSegment(env_, log_folder_, snapshots_.job_id(), segment);
   }
 
+  absl::Status CheckContinues() {
+    return sink_.ShouldContinue() ? absl::OkStatus()
+                                  : absl::CancelledError("the recovery was interrupted");
+  }
+
   absl::Status ScanSegments() {
     for (const ChainLink& link : chain_) {
+      PAWL_RETURN_IF_ERROR(CheckContinues());
       PAWL_ASSIGN_OR_RETURN(const LogSegment segment, Read(link));
       result_.segments.push_back({segment.header.segment, segment.settled, {}, false});
       for (const LogRecord& record : segment.records) PAWL_RETURN_IF_ERROR(Scan(segment, record));
@@ -261,6 +267,7 @@ class Recovery {
       candidates[snapshot.partition].push_back(std::move(snapshot));
     }
     for (auto& [partition, log] : logs_) {
+      PAWL_RETURN_IF_ERROR(CheckContinues());
       PAWL_RETURN_IF_ERROR(ChooseSnapshot(partition, log, candidates[partition]));
     }
     return absl::OkStatus();
@@ -404,6 +411,7 @@ class Recovery {
   absl::Status Replay() {
     absl::flat_hash_set<uint32_t> ignored;
     for (const ChainLink& link : chain_) {
+      PAWL_RETURN_IF_ERROR(CheckContinues());
       PAWL_ASSIGN_OR_RETURN(const LogSegment segment, Read(link));
       for (const LogRecord& record : segment.records) {
         const PartitionLog& log = logs_[record.partition];

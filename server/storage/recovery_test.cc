@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/bytes.h"
 #include "client_lib/base/crc32c.h"
+#include "client_lib/base/status_macros.h"
 #include "client_lib/base/testing/eventually.h"
 #include "client_lib/base/testing/fault_env.h"
 #include "gtest/gtest.h"
@@ -382,6 +383,44 @@ TEST_F(RecoveryTest, ErrorOfTheSinkNamesTheRecord) {
   const absl::Status status = Recover("/data", snapshots, sink).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(absl::StrContains(status.message(), "record 1 of partition 3: not a push")) << status;
+}
+
+TEST_F(RecoveryTest, InterruptedRecoveryChangesNothing) {
+  ASSERT_TRUE(Start().ok());
+  for (int i = 0; i < 10; ++i) Append(3);
+  ASSERT_TRUE(server_->Snapshot(3).ok());
+  for (int i = 0; i < 10; ++i) Append(3);
+  Stop();
+  class EndedSink : public RecoverySink {
+   public:
+    absl::Status LoadSnapshot(uint32_t, uint64_t, BlockFileReader& snapshot) override {
+      while (true) {
+        PAWL_ASSIGN_OR_RETURN(const absl::string_view block, snapshot.NextBlock());
+        if (block.empty()) return absl::OkStatus();
+      }
+    }
+    absl::Status Replay(uint32_t, uint64_t, const ByteView&,
+                        const std::shared_ptr<const void>&) override {
+      return absl::OkStatus();
+    }
+    bool ShouldContinue() override { return files-- > 0; }
+    int files = 0;
+  };
+  int interrupted = 0;
+  for (bool done = false; !done; ++interrupted) {
+    ASSERT_LT(interrupted, 100);
+    SnapshotStore snapshots(env_, "/data", kHarnessJobId);
+    ASSERT_TRUE(snapshots.Open().ok());
+    EndedSink sink;
+    sink.files = interrupted;
+    const absl::StatusOr<RecoveredLog> recovered = Recover("/data", snapshots, sink);
+    done = recovered.ok();
+    EXPECT_TRUE(done || absl::IsCancelled(recovered.status())) << recovered.status();
+  }
+  // Each segment is read twice.
+  EXPECT_GT(interrupted, 2 * static_cast<int>(Files(kLog).size()));
+  ASSERT_TRUE(Start().ok());
+  EXPECT_EQ(server_->partition(3).index, 20u);
 }
 
 // A partition with a log of two incarnations, all of it durable, that is reset to one of `news`.

@@ -110,7 +110,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Partition>>> ServerLog::RecoverFiles(
   recovered_.reset();
   snapshots_ = std::make_unique<SnapshotStore>(env_, options_.data_folder, identity_->job_id());
   PAWL_RETURN_IF_ERROR(snapshots_->Open());
-  PartitionSink sink(options);
+  PartitionSink sink(options, options_.should_continue);
   PAWL_ASSIGN_OR_RETURN(RecoveredLog recovered,
                         pawl::Recover(options_.data_folder, *snapshots_, sink));
   MutexLock lock(mu_);

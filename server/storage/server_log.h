@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -53,6 +54,8 @@ struct ServerLogOptions {
   // answer. Start also waits, and logs that it does, for the system to return from writes in
   // progress.
   std::chrono::milliseconds disk_timeout{30000};
+  // False ends Recover with CANCELLED. Called by its thread.
+  std::function<bool()> should_continue = [] { return true; };
   // How long the files that ReadBack has read are retained for Truncate.
   std::chrono::milliseconds retained_after_read_back{600000};
 };

@@ -474,9 +474,9 @@ TEST_F(DaemonTest, FlippedBitInACheckpointCausesANewCheckpoint) {
   EXPECT_TRUE(ended.ok()) << ended;
 }
 
-// Runs a daemon that must refuse its command line.
-void ExpectUsageError(const std::string& program, const std::vector<std::string>& arguments,
-                      const std::string& words) {
+// Runs a daemon that must end at once.
+void ExpectRefused(const std::string& program, const std::vector<std::string>& arguments,
+                   const std::string& words, int exit_code) {
   SCOPED_TRACE(absl::StrCat(program, " ", arguments.empty() ? "" : arguments[0]));
   const auto folder = MakeOutputFolder("usage");
   ASSERT_TRUE(folder.ok()) << folder.status();
@@ -485,11 +485,16 @@ void ExpectUsageError(const std::string& program, const std::vector<std::string>
   auto child = ChildProcess::Start({program, *path, arguments, *folder + "/log"});
   ASSERT_TRUE(child.ok()) << child.status();
   ASSERT_TRUE((*child)->WaitUntil(Clock::Real().Now() + kTimeout)) << "it runs";
-  EXPECT_EQ((*child)->HowItEnded(), "exited with code 2");
+  EXPECT_EQ((*child)->HowItEnded(), absl::StrCat("exited with code ", exit_code));
   const std::vector<std::string> log = (*child)->LogTail(20);
   std::string text;
   for (const std::string& line : log) absl::StrAppend(&text, line, "\n");
   EXPECT_NE(text.find(words), std::string::npos) << text;
+}
+
+void ExpectUsageError(const std::string& program, const std::vector<std::string>& arguments,
+                      const std::string& words) {
+  ExpectRefused(program, arguments, words, /*exit_code=*/2);
 }
 
 TEST_F(DaemonTest, WrongUsageIsRefusedWithExitCodeTwo) {
@@ -534,6 +539,9 @@ TEST_F(DaemonTest, SchedulerAndNodeDoNotShareADataDirectory) {
                    {of_server, absl::StrCat("--job=", cluster->folder(), "/job.pbtxt"),
                     "--workers=0", "--listen=127.0.0.1:0"},
                    "belongs to a pawl-server");
+  // The other server may end: systemd starts this one again after exit code 1.
+  ExpectRefused("server/pawl-server", {of_server, to}, "in use by another process",
+                /*exit_code=*/1);
   // The refusals changed nothing: both restart.
   for (const char* name : {"scheduler", "server-0"}) {
     cluster->node(name).Signal(SIGKILL);

@@ -21,7 +21,7 @@ namespace pawl {
 // Snapshots are those of partition_snapshot.h, records are serialized LogEntries. Not thread-safe.
 class PartitionSink final : public RecoverySink {
  public:
-  // `should_continue`: LoadSnapshot calls it before each block; false ends it with CANCELLED.
+  // `should_continue`: LoadSnapshot calls it before each block too; false ends it with CANCELLED.
   explicit PartitionSink(
       const PartitionOptions& options, std::function<bool()> should_continue = [] { return true; })
       : options_(options), should_continue_(std::move(should_continue)) {}
@@ -29,6 +29,7 @@ class PartitionSink final : public RecoverySink {
   absl::Status LoadSnapshot(uint32_t partition, uint64_t index, BlockFileReader& snapshot) override;
   absl::Status Replay(uint32_t partition, uint64_t index, const ByteView& payload,
                       const std::shared_ptr<const void>& owner) override;
+  bool ShouldContinue() override { return should_continue_(); }
 
   // The recovered partitions, ascending. Call it once, at the end.
   std::vector<std::unique_ptr<Partition>> TakePartitions();
