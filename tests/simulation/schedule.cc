@@ -37,6 +37,7 @@ std::string Schedule::ToString() const {
   text.pop_back();
   if (unequal_steps) absl::StrAppend(&text, "; ranks have unequal numbers of steps");
   if (finishes) absl::StrAppend(&text, "; finishes");
+  if (evaluates) absl::StrAppend(&text, "; evaluates");
   if (checkpoints) absl::StrAppend(&text, "; checkpoints after ", checkpoint_steps, " steps");
   if (assigns) absl::StrAppend(&text, "; assigns");
   if (shares_rows) absl::StrAppend(&text, "; ranks share rows");
@@ -107,6 +108,14 @@ void MakeLoseState(SeededRandom& random, Schedule& schedule) {
   // Some server must have heard the newest routing and still know it.
   schedule.kills_all_servers = false;
   schedule.kills_servers &= random.Chance(0.5);
+}
+
+// Ranks evaluate during most of the storm, and many workers die.
+void MakeLoseEvaluations(Schedule& schedule) {
+  schedule.workers = std::max(schedule.workers, 2);
+  schedule.steps = 60;
+  schedule.pace = std::chrono::milliseconds(30);
+  schedule.kills_senders = true;
 }
 
 // Some ranks finish early in the storm.
@@ -218,6 +227,9 @@ Schedule DrawSchedule(uint64_t seed) {
                                 uint64_t{1} << 50 | uint64_t{1} << 53 | uint64_t{1} << 62;
   schedule.shares_rows = schedule.consistency.mode() == SYNC && schedule.ranks() >= kSharingRanks &&
                          (kSharing >> seed % 64 & 1) != 0;
+  // The same holds.
+  schedule.evaluates = seed % 32 == 18 || seed % 32 == 21 || seed % 32 == 27 || seed % 256 == 52 ||
+                       seed % 256 == 116;
   if (seed % 128 == 72) MakeLarge(random, schedule);
   if (seed % 8 == 0) return schedule;  // no other faults
   schedule.storm = std::chrono::milliseconds(random.Between(2000, 12000));
@@ -247,6 +259,7 @@ Schedule DrawSchedule(uint64_t seed) {
   if (schedule.unequal_steps) MakeRestartFinished(schedule);
   if (seed % 32 == 11) MakeBrakePushes(random, schedule);
   if (seed % 16 == 4) MakeLoseState(random, schedule);
+  if (schedule.evaluates && schedule.loses_scheduler_state) MakeLoseEvaluations(schedule);
   return schedule;
 }
 

@@ -12,6 +12,8 @@
 
 namespace pawl {
 
+inline constexpr uint64_t kEvaluationSteps = 2;
+
 struct Schedule {
   uint64_t seed = 0;
 
@@ -40,6 +42,8 @@ struct Schedule {
   bool checkpoints = false;
   uint64_t checkpoint_steps = 0;
   uint32_t checkpoints_kept = 0;
+  // All ranks evaluate after every kEvaluationSteps steps.
+  bool evaluates = false;
   // Some pushes of clients, and the first step of a single rank, begin with an assignment. The
   // table has slots.
   bool assigns = false;

@@ -126,6 +126,8 @@ class RankClocks {
 
   // The maximum number of steps that the rank may have ended.
   uint64_t most(uint32_t rank) const { return ranks_[rank].most; }
+  // The minimum number of steps that the rank has ended.
+  uint64_t least(uint32_t rank) const { return ranks_[rank].least; }
   // True if the rank was exempt at any time since `since`.
   bool WasExempt(uint32_t rank, MonotonicDuration since) const;
 

@@ -461,6 +461,7 @@ void SimulatedScheduler::Receive(const std::string& rpc, const IncomingMessage& 
   if (rpc == "/pawl.Scheduler/ConfirmRouting") return pending(&Coordinator::ConfirmRouting);
   if (rpc == "/pawl.Scheduler/Goodbye") return pending(&Coordinator::Goodbye);
   if (rpc == "/pawl.Scheduler/FinishWork") return pending(&Coordinator::FinishWork);
+  if (rpc == "/pawl.Scheduler/ReportEvaluation") return pending(&Coordinator::ReportEvaluation);
   if (rpc == "/pawl.Scheduler/Heartbeat") {
     const auto answer = coordinator.Heartbeat(MustParse<HeartbeatRequest>(request));
     return reply(answer.status(), answer.ok() ? EncodeSmall(*answer) : OutgoingMessage());

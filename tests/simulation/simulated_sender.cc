@@ -227,7 +227,8 @@ std::string SimulatedWorker::Progress() const {
 }
 
 void SimulatedWorker::Begin() {
-  if (world_.schedule.finishes) AwaitEnd();
+  // A process that a rebuilt scheduler has disowned evaluates again, also after its last step.
+  if (world_.schedule.finishes || world_.schedule.evaluates) AwaitEnd();
   for (size_t i = 0; i < ranks_.size(); ++i) {
     doing_[i] = "taking over";
     core_->TakeOver(core_->OwnRank(ranks_[i]), {},
@@ -241,9 +242,83 @@ void SimulatedWorker::Begin() {
                       }
                       world_.clocks.OnTakeover(ranks_[i], core_->registration().incarnation(),
                                                (*worker)->step(), world_.loop.elapsed());
-                      Later([this, i, worker = *worker] { Step(i, worker); });
+                      Later([this, i, worker = *worker] { StepOrEvaluate(i, worker); });
                     });
   }
+}
+
+void SimulatedWorker::StepOrEvaluate(size_t index, LogicalWorker* worker) {
+  if (!world_.schedule.evaluates) return Step(index, worker);
+  const uint64_t step = worker->step();
+  steps_[index] = step;
+  WorkerProgress progress;
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    RankProgress& rank = *progress.add_ranks();
+    rank.set_rank(ranks_[i]);
+    rank.set_steps(steps_[i]);
+  }
+  core_->SetProgress(progress);
+  if (step == 0 || step % kEvaluationSteps != 0) return Step(index, worker);
+  if (world_.schedule.consistency.mode() == SYNC) return Evaluate(index, worker, step);
+  doing_[index] = "arriving at an evaluation";
+  ReportEvaluationRequest arrival;
+  arrival.set_evaluation(step / kEvaluationSteps);
+  arrival.set_step(step);
+  arrival.set_rank(ranks_[index]);
+  arrival.set_arrives(true);
+  ReportEvaluation(arrival, [this, index, worker, step](const ReportEvaluationResponse&) {
+    for (uint32_t rank = 0; rank < world_.schedule.ranks(); ++rank) {
+      if (world_.clocks.least(rank) >= step) continue;
+      world_.violation(absl::StrCat("rank ", ranks_[index], " evaluates at step ", step,
+                                    ", but rank ", rank, " has ended ", world_.clocks.least(rank)));
+    }
+    Later([this, index, worker, step] { Evaluate(index, worker, step); });
+  });
+}
+
+void SimulatedWorker::Evaluate(size_t index, LogicalWorker* worker, uint64_t step) {
+  doing_[index] = "evaluating";
+  ReportEvaluationRequest part;
+  part.set_evaluation(step / kEvaluationSteps);
+  part.set_step(step);
+  part.set_rank(ranks_[index]);
+  part.set_parts(1);
+  const float score = 0.5f;
+  part.set_scores(std::string(reinterpret_cast<const char*>(&score), sizeof(score)));
+  part.add_positives(1);
+  part.add_negatives(1);
+  part.set_samples(2);
+  ReportEvaluation(part, [this, index, worker, step](const ReportEvaluationResponse& response) {
+    const bool has_result = response.has_result();
+    const EvaluationResult& result = response.result();
+    if (!has_result && !world_.schedule.loses_scheduler_state)
+      world_.violation(absl::StrCat("rank ", ranks_[index], " gets no result"));
+    if (has_result && (result.step() != step || result.samples() != 2 * world_.schedule.ranks())) {
+      world_.violation(absl::StrCat("rank ", ranks_[index], " gets the result of ",
+                                    result.samples(), " samples at step ", result.step(), " at ",
+                                    step));
+    }
+    world_.evaluated(has_result);
+    Step(index, worker);
+  });
+}
+
+void SimulatedWorker::ReportEvaluation(const ReportEvaluationRequest& request,
+                                       std::function<void(const ReportEvaluationResponse&)> then) {
+  auto sent = std::make_shared<ReportEvaluationRequest>(request);
+  sent->set_node(core_->registration().node());
+  sent->set_incarnation(core_->registration().incarnation());
+  auto response = std::make_shared<ReportEvaluationResponse>();
+  core_->scheduler_calls().Call(
+      "ReportEvaluation", std::move(sent), response, core_->Deadline({}),
+      core_->Count(InThisIncarnation([this, response, then = std::move(then)](absl::Status status) {
+        if (absl::IsFailedPrecondition(status) && core_->failure().ok()) {
+          world_.violation(status.ToString());
+        }
+        if (!status.ok()) return Exit(status);
+        then(*response);
+      })),
+      kAttempt);
 }
 
 void SimulatedWorker::Step(size_t index, LogicalWorker* worker) {
@@ -392,7 +467,7 @@ void SimulatedWorker::PushStep(size_t index, LogicalWorker* worker, uint64_t ste
                     world_.ledger.Acknowledged(rank, step);
                     world_.clocks.OnEndedStep(rank, step, world_.loop.elapsed());
                     steps_[index] = step + 1;
-                    Later([this, index, worker] { Step(index, worker); });
+                    Later([this, index, worker] { StepOrEvaluate(index, worker); });
                   }));
 }
 

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "client_lib/session/client_core.h"
 #include "client_lib/table.h"
+#include "proto/scheduler.pb.h"
 #include "tests/simulation/event_loop.h"
 #include "tests/simulation/schedule.h"
 #include "tests/simulation/sim_ledger.h"
@@ -31,6 +32,8 @@ struct SenderWorld {
   RankClocks& clocks;
   // The scheduler has confirmed that the rank has finished.
   std::function<void(uint32_t rank)> finished;
+  // A rank has evaluated: with the result of all ranks, or after the loss of that result.
+  std::function<void(bool has_result)> evaluated;
   // The process was told that the job has completed.
   std::function<void(const std::string& process)> told_of_completion;
   // Whether `clocks` knows every rank that BOUNDED exempts. Those of a checkpoint are unknown.
@@ -109,6 +112,11 @@ class SimulatedWorker final : public SimulatedSender {
 
  private:
   void Begin() override;
+  // Evaluates first, if that is due.
+  void StepOrEvaluate(size_t index, LogicalWorker* worker);
+  void Evaluate(size_t index, LogicalWorker* worker, uint64_t step);
+  void ReportEvaluation(const ReportEvaluationRequest& request,
+                        std::function<void(const ReportEvaluationResponse&)> then);
   void Step(size_t index, LogicalWorker* worker);
   void PushStep(size_t index, LogicalWorker* worker, uint64_t step);
   // The ranks whose rows the next pull reads, including the own rank.

@@ -101,6 +101,8 @@ void ForEach(R& reached, Action action) {
   action("steps with shared rows", reached.shared_steps);
   action("scaled pushes", reached.scaled_pushes);
   action("takeovers with clipping", reached.takeovers_with_clipping);
+  action("evaluations", reached.evaluations);
+  action("lost evaluations", reached.lost_evaluations);
   action("large jobs", reached.large_jobs);
   action("releases in large jobs", reached.releases_in_large_jobs);
   action("takeovers in large jobs", reached.takeovers_in_large_jobs);
@@ -127,6 +129,7 @@ class Simulation {
                [this](const std::string& what) { Violation(what); },
                clocks_,
                [this](uint32_t rank) { cluster_.scheduler().OnRankFinished(rank); },
+               [this](bool has_result) { ++(has_result ? evaluations_ : lost_evaluations_); },
                [this](const std::string& process) {
                  cluster_.scheduler().OnToldOfCompletion(process);
                }} {
@@ -367,6 +370,8 @@ class Simulation {
 
   Reached WhatWasReached() {
     Reached reached;
+    reached.evaluations = evaluations_;
+    reached.lost_evaluations = lost_evaluations_;
     reached.state_losses = injector_->state_losses();
     reached.rebuilds = cluster_.scheduler().rebuilds();
     reached.rebuild_refusals = cluster_.scheduler().refusals();
@@ -605,6 +610,9 @@ class Simulation {
   // The checkpoint from which the second job starts.
   std::optional<CheckpointRecord::Start> start_;
   uint64_t restored_jobs_ = 0;
+
+  uint64_t evaluations_ = 0;
+  uint64_t lost_evaluations_ = 0;
 
   MonotonicDuration next_repair_check_{};
   // The time since which all servers live. Unset if all replicas are complete or a server is

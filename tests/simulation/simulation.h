@@ -76,6 +76,9 @@ struct Reached {
   // Pushes of ranks whose steps were scaled down; takeovers in such jobs.
   uint64_t scaled_pushes = 0;
   uint64_t takeovers_with_clipping = 0;
+  // Evaluations of ranks with a result; those whose result was lost with the scheduler's state.
+  uint64_t evaluations = 0;
+  uint64_t lost_evaluations = 0;
   // Jobs with thousands of ranks; their releases and takeovers.
   uint64_t large_jobs = 0;
   uint64_t releases_in_large_jobs = 0;
