@@ -240,9 +240,9 @@ class Coordinator {
   // After a rebuild: answers the ranks whose evaluation others have passed, which would wait for
   // them.
   void SkipLostEvaluation(DeferredActions& actions) PAWL_REQUIRES(mu_);
-  // Computes the evaluation whose last part has arrived, if any.
   // Lets the ranks that have arrived evaluate once all have.
   void MaybeAnswerArrivals(DeferredActions& actions) PAWL_REQUIRES(mu_);
+  // Computes the evaluation whose last part has arrived, if any.
   void MaybeEvaluate(DeferredActions& at_once) PAWL_REQUIRES(mu_);
   // All parts of an evaluation have arrived. Runs outside the lock.
   void ComputeAndJudge(const EvaluationInput& input, Loss loss) PAWL_EXCLUDES(mu_);

@@ -120,7 +120,7 @@ TEST_F(CoordinatorEvaluationsTest, NewHostReportsAnEvaluationInProgress) {
   ASSERT_TRUE(answers.back()->has_value());
   EXPECT_EQ((**answers.back())->result().samples(), 8u);
   EXPECT_TRUE(answers[0]->has_value());
-  // The same at the barrier before it.
+  // The same at a barrier.
   const auto new_host = Barrier(joiner, 4, 2);
   EXPECT_FALSE(new_host->has_value());
   Barrier(first, 4, 0);

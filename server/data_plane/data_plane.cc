@@ -118,7 +118,7 @@ std::optional<HeldSnapshot> DataPlane::Hold(uint32_t partition) {
   if (view->Find(partition) == nullptr) return std::nullopt;
   Replica& replica = *view->Find(partition);
   MutexLock lock(replica.mu);
-  if (replica.partition == nullptr || !replica.LetGoOfLog()) return std::nullopt;
+  if (replica.partition == nullptr || replica.IsFollowerReadingLog()) return std::nullopt;
   return HoldSnapshot(*replica.partition);
 }
 

@@ -93,7 +93,7 @@ void DataPlane::WatchDisk(const View& view, HeartbeatRequest& report) {
   uint64_t durable = 0;
   for (const auto& replica : view.replicas) {
     if (log_ == nullptr || replica == nullptr) continue;
-    // By the log's word: a locked replica may not have heard of it.
+    // The log's own index, since a replica that is locked lags behind it.
     const uint64_t durable_index = log_->DurableIndex(replica->index);
     waits_for_log = waits_for_log || durable_index < replica->LastFigures().log_index;
     durable += durable_index;

@@ -368,7 +368,7 @@ TEST_F(CatchUpTest, EntriesBeyondTheHeldLimitAreReadFromTheLog) {
   MutexLock lock(replica.mu);
   Follower& follower = replica.followers.emplace_back();
   follower.stream = NewStream();
-  follower.state = Follower::State::kInstalling;
+  follower.state = Follower::State::kCatchingUp;
   for (uint64_t index = 7; index < 13; ++index) {
     replica.SendToFollowers({0, index, ByteView(memory->data(), kEntryBytes), memory});
   }

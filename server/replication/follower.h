@@ -22,8 +22,8 @@ inline constexpr size_t kMaxLearnerBacklogBytes = size_t{256} << 20;
 // For a large partition the bound is twice the size of its parameters instead, up to this, for each
 // learner. The slabs that its snapshot still holds come on top.
 inline constexpr size_t kMaxLargeLearnerBacklogBytes = size_t{1} << 30;
-// The part of these that is held in memory when there is a log; the log has the others, unless it
-// was compacted during the transfer (Replica::LetGoOfLog).
+// The part of these that is held in memory for a follower that needs no snapshot when there is a
+// log; the log has the others.
 inline constexpr size_t kMaxHeldBytes = size_t{64} << 20;
 // A learner has nearly caught up when its stream holds no more than this, the size of one request:
 // a partition that is pushed to without a pause never has an empty stream.
@@ -102,7 +102,7 @@ struct Follower {
   std::optional<MonotonicTime> reads_since;
   // kGoingBack, kInstalling, kCatchingUp: the number of the attempt.
   uint64_t attempt = 0;
-  // The latest result of Replica::SlowsPushes.
+  // See Replica::UpdateSlowsPushes.
   bool slows_pushes = false;
   // kInstalling: when the whole snapshot will have arrived at its present rate, and whether the
   // last try of a piece failed.
@@ -120,9 +120,12 @@ struct Follower {
   size_t held_bytes = 0;
   uint64_t unread_from = 0;
   size_t unread_bytes = 0;
-  // kInstalling: none is dropped, since the log lacks entries after the snapshot.
-  bool holds_all = false;
 
+  // Whether held entries may be read from the log later. Those after a snapshot that travels are
+  // not: the transfer may take hours, and would keep the log of the whole server as long.
+  bool DropsHeld() const {
+    return state == State::kAsked || state == State::kGoingBack || state == State::kCatchingUp;
+  }
   void NoteRefusedInstall(MonotonicTime now) {
     ++refused_installs;
     install_refused_at = now;

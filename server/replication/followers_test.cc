@@ -267,28 +267,21 @@ TEST_F(FollowersTest, PushesAreSlowedWhileASnapshotTravels) {
 
 TEST_F(FollowersTest, TransferOfASnapshotDoesNotKeepTheLog) {
   const auto memory = std::make_shared<std::string>(kMaxHeldBytes, '\0');
-  for (const bool lets_go : {false, true}) {
-    Replica replica(0, /*logs=*/true);
-    MutexLock lock(replica.mu);
-    Follower& follower = replica.followers.emplace_back();
-    follower.stream = NewStream();
-    follower.state = Follower::State::kInstalling;
-    const auto push = [&](uint64_t i) PAWL_REQUIRES(replica.mu) {
-      replica.SendToFollowers({0, i, ByteView(memory->data(), kMaxHeldBytes), memory});
-    };
-    push(1);
-    if (lets_go) {
-      EXPECT_TRUE(replica.LetGoOfLog());
-    }
-    push(2);
-    EXPECT_EQ(follower.held.size(), lets_go ? 2u : 1u);
-    EXPECT_EQ(replica.LetGoOfLog(), lets_go) << "it is sent the first entry from the log";
+  Replica replica(0, /*logs=*/true);
+  MutexLock lock(replica.mu);
+  Follower& follower = replica.followers.emplace_back();
+  follower.stream = NewStream();
+  const auto held_in = [&](Follower::State state) PAWL_REQUIRES(replica.mu) {
     replica.RequireSnapshot(follower);
-    EXPECT_FALSE(follower.holds_all);
-    EXPECT_TRUE(replica.LetGoOfLog());
-    follower.state = Follower::State::kCatchingUp;
-    EXPECT_FALSE(replica.LetGoOfLog());
-  }
+    follower.state = state;
+    for (uint64_t i = 1; i <= 2; ++i)
+      replica.SendToFollowers({0, i, ByteView(memory->data(), kMaxHeldBytes), memory});
+    return follower.held.size();
+  };
+  EXPECT_EQ(held_in(Follower::State::kInstalling), 2u);
+  EXPECT_FALSE(replica.IsFollowerReadingLog());
+  EXPECT_EQ(held_in(Follower::State::kCatchingUp), 1u);
+  EXPECT_TRUE(replica.IsFollowerReadingLog()) << "it is sent the first entry from the log";
 }
 
 // Pushes that are faster than the stream would otherwise keep the backlog where they are slowed.

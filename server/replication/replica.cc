@@ -55,8 +55,7 @@ void Replica::SendToFollowers(const ReplicationStream::Entry& entry) {
       case Follower::State::kChangingStreams:
         follower.held.push_back(entry_for(follower));
         follower.held_bytes += entry.bytes.size();
-        if (logs && !follower.holds_all && follower.state != Follower::State::kChangingStreams)
-          TrimHeld(follower);
+        if (logs && follower.DropsHeld()) TrimHeld(follower);
         break;
       case Follower::State::kStreaming:
         follower.stream->Append(entry_for(follower));
@@ -64,7 +63,7 @@ void Replica::SendToFollowers(const ReplicationStream::Entry& entry) {
         break;
     }
     if (follower.is_synchronous) continue;
-    if (SlowsPushes(follower)) brakes = true;
+    if (UpdateSlowsPushes(follower)) brakes = true;
     if (BacklogOf(follower) > MaxLearnerBacklog() && !IsBraked(follower)) RestartSnapshot(follower);
   }
 }
@@ -79,17 +78,11 @@ void Replica::TrimHeld(Follower& follower) {
   }
 }
 
-bool Replica::LetGoOfLog() {
-  const bool is_read =
-      std::any_of(followers.begin(), followers.end(), [](const Follower& follower) {
-        return follower.state == Follower::State::kGoingBack ||
-               follower.state == Follower::State::kCatchingUp ||
-               (follower.state == Follower::State::kInstalling && follower.unread_bytes > 0);
-      });
-  if (is_read) return false;
-  for (Follower& follower : followers)
-    follower.holds_all = follower.state == Follower::State::kInstalling;
-  return true;
+bool Replica::IsFollowerReadingLog() const {
+  return std::any_of(followers.begin(), followers.end(), [](const Follower& follower) {
+    return follower.state == Follower::State::kGoingBack ||
+           follower.state == Follower::State::kCatchingUp;
+  });
 }
 
 size_t Replica::MaxLearnerBacklog() const {
@@ -113,7 +106,7 @@ bool Replica::IsBraked(const Follower& follower) const {
   return is_fed && !follower.stream->FailingSince().has_value();
 }
 
-bool Replica::SlowsPushes(Follower& follower) const {
+bool Replica::UpdateSlowsPushes(Follower& follower) const {
   const size_t backlog = BacklogOf(follower);
   if (static_cast<double>(backlog) > kUnbrakedShare * static_cast<double>(MaxLearnerBacklog())) {
     follower.slows_pushes = true;
@@ -127,7 +120,7 @@ std::optional<MonotonicDuration> Replica::ThrottlePush(size_t bytes, MonotonicTi
   const size_t bound = MaxLearnerBacklog();
   std::optional<double> rate;
   for (Follower& follower : followers) {
-    if (!IsBraked(follower) || !SlowsPushes(follower)) continue;
+    if (!IsBraked(follower) || !UpdateSlowsPushes(follower)) continue;
     const size_t backlog = BacklogOf(follower);
     if (backlog + bytes > bound) {
       pushes_waited_at = now;
@@ -158,7 +151,6 @@ void Replica::RequireSnapshot(Follower& follower) {
   follower.held.clear();
   follower.held_bytes = 0;
   follower.unread_bytes = 0;
-  follower.holds_all = false;
   follower.reads_since.reset();
   follower.busy_since.reset();
   follower.attempt = 0;

@@ -169,9 +169,10 @@ struct Replica {
   size_t BacklogOf(const Follower& follower) const PAWL_REQUIRES(mu);
   // The follower makes progress: pushes are slowed instead of sending it another snapshot.
   bool IsBraked(const Follower& follower) const PAWL_REQUIRES(mu);
-  // Its backlog has exceeded kUnbrakedShare of the bound, and is not nearly empty yet. Otherwise
-  // pushes that are faster than its stream would keep the backlog at that share for ever.
-  bool SlowsPushes(Follower& follower) const PAWL_REQUIRES(mu);
+  // Updates and returns follower.slows_pushes: its backlog has exceeded kUnbrakedShare of the
+  // bound, and is not nearly empty yet. If it ended below that share, pushes that are faster than
+  // the stream would keep the backlog there for ever.
+  bool UpdateSlowsPushes(Follower& follower) const PAWL_REQUIRES(mu);
   // How long a push of that many bytes must wait for learners before it is applied; zero: not at
   // all. Nullopt: the sender must retry later.
   std::optional<MonotonicDuration> ThrottlePush(size_t bytes, MonotonicTime now) PAWL_REQUIRES(mu);
@@ -180,11 +181,10 @@ struct Replica {
   // copy.
   void SendToFollowers(const ReplicationStream::Entry& entry) PAWL_REQUIRES(mu);
 
-  // Before the log drops the entries up to now. False: a follower will be sent some of them. These
-  // are bounded by what the follower lacked when it was asked, which is less than a snapshot, and
-  // by MaxLearnerBacklog. A transfer of hours does not keep the log as long: from now on, all
-  // entries after its snapshot are held in memory.
-  bool LetGoOfLog() PAWL_REQUIRES(mu);
+  // Whether a follower will be sent entries from the log, as far back as it reaches now. They are
+  // bounded by what the follower lacked when it was asked, which is less than a snapshot, and by
+  // MaxLearnerBacklog.
+  bool IsFollowerReadingLog() const PAWL_REQUIRES(mu);
 
   // With a log: drops held entries beyond kMaxHeldBytes; they are read from the log in their turn.
   void TrimHeld(Follower& follower) PAWL_REQUIRES(mu);

@@ -277,9 +277,10 @@ void Replicator::OnPieceFailed(const std::shared_ptr<Install>& install,
   if (may_pass) {
     MutexLock lock(mu_);
     if (const auto peer = peers_.find(install->attempt.server); peer != peers_.end()) {
-      // A failure long ago may be of a learner that has been dropped since.
+      // Tries are never as far apart: an older failure is of a learner that was dropped since.
       if (!peer->second.installs_fail_since.has_value() ||
-          install->piece_sent - peer->second.install_failed_at > kMaxSnapshotRetryInterval) {
+          install->piece_sent - peer->second.install_failed_at >
+              kMaxSnapshotRetryInterval + kPieceTriesTimeout) {
         peer->second.installs_fail_since = install->piece_sent;
       }
       peer->second.install_failed_at = now;

@@ -163,7 +163,7 @@ class Recovery {
                : ReadLastSegment(env_, log_folder_, snapshots_.job_id(), segment);
   }
 
-  absl::Status CheckContinues() {
+  absl::Status CheckContinues() const {
     return sink_.ShouldContinue() ? absl::OkStatus()
                                   : absl::CancelledError("the recovery was interrupted");
   }
@@ -364,6 +364,7 @@ class Recovery {
     if (reader.ok()) {
       check.segment = *mark >> 32;
       while (fully) {
+        PAWL_RETURN_IF_ERROR(CheckContinues());
         const absl::StatusOr<absl::string_view> block = (*reader)->NextBlock();
         check.damage = block.status();
         if (!block.ok() || block->empty()) break;

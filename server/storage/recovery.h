@@ -31,7 +31,8 @@ class RecoverySink {
   // without a snapshot. `owner` keeps the payload (with the rest of its segment) alive.
   virtual absl::Status Replay(uint32_t partition, uint64_t index, const ByteView& payload,
                               const std::shared_ptr<const void>& owner) = 0;
-  // Called before each file is read. False ends the recovery with CANCELLED.
+  // Called before each segment, and each block of a snapshot, is read. False ends the recovery with
+  // CANCELLED.
   virtual bool ShouldContinue() { return true; }
 };
 

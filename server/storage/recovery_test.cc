@@ -385,7 +385,7 @@ TEST_F(RecoveryTest, ErrorOfTheSinkNamesTheRecord) {
   EXPECT_TRUE(absl::StrContains(status.message(), "record 1 of partition 3: not a push")) << status;
 }
 
-TEST_F(RecoveryTest, InterruptedRecoveryChangesNothing) {
+TEST_F(RecoveryTest, InterruptedRecoveryCanBeRepeated) {
   ASSERT_TRUE(Start().ok());
   for (int i = 0; i < 10; ++i) Append(3);
   ASSERT_TRUE(server_->Snapshot(3).ok());
