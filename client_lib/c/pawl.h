@@ -251,17 +251,12 @@ int pawl_status(pawl_client* client, int64_t timeout_ms, pawl_call** call);
 
 // ---- Keys ----
 
-// Writes the distinct keys to `distinct` (room for `count`), in the order in which pushes of the
-// table send them, so that gradients in this order are sent without a copy; the position of each
-// key in `distinct` to `inverse` (room for `count`); and their number to *distinct_count.
-// PAWL_NOT_FOUND if this client has not created or opened the table.
-int pawl_unique(pawl_client* client, uint32_t table, const uint64_t* keys, size_t count,
-                uint64_t* distinct, int64_t* inverse, size_t* distinct_count);
-
-// As pawl_unique for several tables, each once. An item says its table and its keys. It gets its
-// distinct keys, which are written to `distinct` item by item, their number, and
-// PAWL_KEYS_ARE_DISTINCT. For each key of all items, `places` gets the position among the distinct
-// keys of all items. `distinct` and `places` have room for the keys of all items.
+// Replaces the keys of each item, which may repeat, by the distinct ones in the order in which
+// pushes of the item's table send them, so that gradients in this order are sent without a copy.
+// The items have different tables. The keys are written to `distinct` item by item, and each item
+// gets its own, their number, and PAWL_KEYS_ARE_DISTINCT. For each key of all items, `places` gets
+// the position among the distinct keys of all items. `distinct` and `places` have room for the keys
+// of all items. PAWL_NOT_FOUND if this client has not created or opened a table.
 int pawl_unique_items(pawl_client* client, pawl_item* items, size_t count, uint64_t* distinct,
                       int64_t* places);
 

@@ -164,24 +164,31 @@ TEST(HashTest, KeysAreThoseOfTheBuiltInModels) {
 TEST_F(PawlTest, UniqueGivesDistinctKeysWithTheirPlaces) {
   ASSERT_NO_FATAL_FAILURE(Start());
   ASSERT_NO_FATAL_FAILURE(Connect());
-  const uint32_t table = CreateTable();
   std::vector<uint64_t> keys;
   for (uint64_t i = 0; i < 1000; ++i) keys.push_back(i * i % 301);
-  std::vector<uint64_t> distinct(keys.size());
-  std::vector<int64_t> inverse(keys.size());
-  size_t count = 0;
-  ASSERT_EQ(pawl_unique(client_, table, keys.data(), keys.size(), distinct.data(), inverse.data(),
-                        &count),
-            PAWL_OK);
-  distinct.resize(count);
-  for (size_t i = 0; i < keys.size(); ++i) ASSERT_EQ(distinct.at(inverse[i]), keys[i]);
-  EXPECT_EQ(std::set<uint64_t>(distinct.begin(), distinct.end()).size(), count);
+  const std::vector<uint64_t> few = {7, 7};
+  const uint32_t table = CreateTable();
+  const uint32_t other = CreateTable(R"({"name": "other", "kind": "SPARSE", "row_width": 2,
+                      "optimizer": {"sgd": {"learning_rate": 1}}})");
+  std::vector<float> no_values;
+  pawl_item items[] = {ItemOf(table, keys, no_values), ItemOf(other, few, no_values)};
+  std::vector<uint64_t> distinct(keys.size() + few.size());
+  std::vector<int64_t> places(distinct.size());
+  ASSERT_EQ(pawl_unique_items(client_, items, 2, distinct.data(), places.data()), PAWL_OK);
+  const size_t count = items[0].key_count;
+  for (size_t i = 0; i < keys.size(); ++i) ASSERT_EQ(distinct.at(places[i]), keys[i]);
+  EXPECT_EQ(std::set<uint64_t>(keys.begin(), keys.end()).size(), count);
+  EXPECT_EQ(items[1].key_count, 1u);
+  EXPECT_EQ(items[1].keys, distinct.data() + count);
+  EXPECT_EQ(distinct[count], 7u);
+  EXPECT_EQ(places[1000], static_cast<int64_t>(count));
+  EXPECT_EQ(places[1001], static_cast<int64_t>(count));
+  EXPECT_EQ(items[1].flags, static_cast<uint32_t>(PAWL_KEYS_ARE_DISTINCT));
   // Once in this order, they keep it.
+  distinct.resize(count);
+  pawl_item item = ItemOf(table, distinct, no_values);
   std::vector<uint64_t> again(count);
-  std::vector<int64_t> places(count);
-  ASSERT_EQ(
-      pawl_unique(client_, table, distinct.data(), count, again.data(), places.data(), &count),
-      PAWL_OK);
+  ASSERT_EQ(pawl_unique_items(client_, &item, 1, again.data(), places.data()), PAWL_OK);
   EXPECT_EQ(again, distinct);
 }
 
@@ -242,8 +249,6 @@ TEST_F(PawlTest, WrongArgumentsAreRefusedByName) {
   pawl_item item = ItemOf(table, keys, values);
   EXPECT_EQ(pawl_unique_items(client_, &item, 1, nullptr, nullptr), PAWL_INVALID_ARGUMENT);
   EXPECT_EQ(pawl_unique_items(client_, nullptr, 1, nullptr, nullptr), PAWL_INVALID_ARGUMENT);
-  EXPECT_EQ(pawl_unique(client_, table, nullptr, 0, nullptr, nullptr, nullptr),
-            PAWL_INVALID_ARGUMENT);
   EXPECT_EQ(pawl_end_step(pawl_free_running(client_), 0, &call), PAWL_INVALID_ARGUMENT);
   EXPECT_EQ(pawl_step(pawl_free_running(client_)), 0u);
 }

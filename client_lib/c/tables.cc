@@ -118,19 +118,6 @@ int pawl_scan(pawl_client* client, uint32_t table, uint32_t partition, uint64_t 
       });
 }
 
-int pawl_unique(pawl_client* client, uint32_t table, const uint64_t* keys, size_t count,
-                uint64_t* distinct, int64_t* inverse, size_t* distinct_count) {
-  if (distinct_count == nullptr) return Fail(absl::InvalidArgumentError("distinct_count is NULL"));
-  *distinct_count = 0;
-  pawl_item item = {};
-  item.table = table;
-  item.keys = keys;
-  item.key_count = count;
-  const int code = pawl_unique_items(client, &item, 1, distinct, inverse);
-  if (code == PAWL_OK) *distinct_count = item.key_count;
-  return code;
-}
-
 int pawl_unique_items(pawl_client* client, pawl_item* items, size_t count, uint64_t* distinct,
                       int64_t* places) {
   pawl::Client* const connected = Connected(client);

@@ -116,8 +116,6 @@ _FUNCTIONS = {
     "pawl_barrier": (_int, (_handle, _text, _u32, _u32, _i64, _call)),
     "pawl_report_evaluation": (_int, (_handle, _text, _i64, _call)),
     "pawl_status": (_int, (_handle, _i64, _call)),
-    "pawl_unique": (_int, (_handle, _u32, _handle, _size, _handle, _handle,
-                           ctypes.POINTER(_size))),
     "pawl_unique_items": (_int, (_handle, ctypes.POINTER(Item), _size, _handle, _handle)),
     "pawl_pool": (_int, (ctypes.POINTER(Bags), _handle, _handle)),
     "pawl_pool_gradient": (_int, (ctypes.POINTER(Bags), _handle, _handle)),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import ctypes
 import json
 import math
 from typing import TYPE_CHECKING, Any, Iterator, Optional
@@ -12,7 +11,7 @@ import numpy as np
 
 from pawl import _abi, errors
 from pawl.futures import Future, milliseconds, start
-from pawl.items import Keys, assign_item, keys_of, pull_item, push_item
+from pawl.items import Keys, assign_item, pull_item, push_item
 
 if TYPE_CHECKING:
     from pawl.client import Client
@@ -46,26 +45,6 @@ class Table:
         if self.is_dense:
             return "pawl.Table(%r, shape=%r)" % (self.name, self.shape)
         return "pawl.Table(%r, dim=%d)" % (self.name, self.dim)
-
-    def unique(self, keys: Keys) -> tuple[np.ndarray, np.ndarray]:
-        """The distinct keys, in the order in which they are sent, and each key's place in them."""
-        flat = keys_of(keys)
-        distinct = np.empty(flat.size, np.uint64)
-        inverse = np.empty(flat.size, np.int64)
-        count = ctypes.c_size_t()
-        _abi.check(
-            _abi.invoke(
-                "pawl_unique",
-                self._client.handle,
-                self.id,
-                flat.ctypes.data,
-                flat.size,
-                distinct.ctypes.data,
-                inverse.ctypes.data,
-                ctypes.byref(count),
-            )
-        )
-        return distinct[: count.value], inverse
 
     def key_of_each_partition(self) -> np.ndarray:
         """A key in each of the job's partitions, in their order (client_lib/base/partitioner.h)."""

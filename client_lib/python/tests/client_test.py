@@ -136,13 +136,6 @@ class ClientTest(unittest.TestCase):
         table.push([1], [[1.0, 0.5]], element_type="float16")
         np.testing.assert_array_equal(table.pull([1]), [[-2.0, -1.0]])
 
-    def test_unique_gives_the_place_of_each_key(self):
-        table = self.table()
-        keys = np.random.default_rng(1).integers(-5, 5, 1000)
-        distinct, places = table.unique(keys)
-        np.testing.assert_array_equal(distinct[places].view(np.int64), keys)
-        self.assertEqual(len(set(distinct)), distinct.size)
-
     def test_futures_end_while_others_run(self):
         table = self.table()
         pushes = [table.push_async([key], [[1, key]]) for key in range(100)]
@@ -236,7 +229,6 @@ class ClientTest(unittest.TestCase):
         with self.assertRaises(pawl.CancelledError):
             client.status()
         for call in (
-            lambda: table.unique([1]),
             lambda: table.pull([1]),
             lambda: table.push([1], [[1]]),
             lambda: table.assign([1], [[1]]),
