@@ -4,20 +4,10 @@ namespace pawl {
 
 size_t BytesOf(CollectiveType type) {
   switch (type) {
-    case CollectiveType::kInt8:
-    case CollectiveType::kUint8:
-      return 1;
-    case CollectiveType::kFloat16:
-    case CollectiveType::kBfloat16:
-      return 2;
-    case CollectiveType::kInt32:
-    case CollectiveType::kUint32:
-    case CollectiveType::kFloat32:
-      return 4;
     case CollectiveType::kInt64:
-    case CollectiveType::kUint64:
-    case CollectiveType::kFloat64:
-      return 8;
+      return sizeof(int64_t);
+    case CollectiveType::kFloat32:
+      return sizeof(float);
   }
   return 0;
 }

@@ -14,22 +14,11 @@
 
 namespace pawl {
 
-enum class CollectiveType {
-  kInt8,
-  kUint8,
-  kInt32,
-  kUint32,
-  kInt64,
-  kUint64,
-  kFloat16,
-  kBfloat16,
-  kFloat32,
-  kFloat64
-};
+enum class CollectiveType { kInt64, kFloat32 };
 
 size_t BytesOf(CollectiveType type);
 
-enum class Reduction { kSum, kProduct, kMin, kMax };
+enum class Reduction { kSum, kMin };
 
 // One member's end of a group. The operations have NCCL's semantics (User Guide, "Collective
 // Operations").
@@ -71,9 +60,6 @@ class Collective {
   virtual bool TakesDeviceMemory() const { return false; }
   virtual void AllReduceOnDevice(const void* input, void* output, size_t count, CollectiveType type,
                                  Reduction reduction, MonotonicDuration timeout, Done done);
-  // AllReduce whose result only the member `root` gets; other members' `output` is not used.
-  virtual void Reduce(const void* input, void* output, size_t count, CollectiveType type,
-                      Reduction reduction, size_t root, MonotonicDuration timeout, Done done) = 0;
   // data[i] of every member = data[i] of `root`.
   virtual void Broadcast(void* data, size_t count, CollectiveType type, size_t root,
                          MonotonicDuration timeout, Done done) = 0;
@@ -83,8 +69,6 @@ class Collective {
   // output[i] of member p = the reduction of input[p * count + i] over the members.
   virtual void ReduceScatter(const void* input, void* output, size_t count, CollectiveType type,
                              Reduction reduction, MonotonicDuration timeout, Done done) = 0;
-  // Ends when all members have called it.
-  virtual void Barrier(MonotonicDuration timeout, Done done) = 0;
 
   // Ends the current operation and all later ones soon, with `reason`, whatever the peers do. The
   // first reason stays. REQUIRES: reason is not OK.

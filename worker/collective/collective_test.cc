@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "worker/collective/gloo/reduction_function.h"
 #include "worker/collective/testing/tested_members.h"
 
 // Debian's Gloo does not free the addresses of a host that it cannot bind to.
@@ -26,13 +25,8 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using Done = Collective::Done;
 
-constexpr CollectiveType kTypes[] = {CollectiveType::kInt8,    CollectiveType::kUint8,
-                                     CollectiveType::kInt32,   CollectiveType::kUint32,
-                                     CollectiveType::kInt64,   CollectiveType::kUint64,
-                                     CollectiveType::kFloat16, CollectiveType::kBfloat16,
-                                     CollectiveType::kFloat32, CollectiveType::kFloat64};
-constexpr Reduction kReductions[] = {Reduction::kSum, Reduction::kProduct, Reduction::kMin,
-                                     Reduction::kMax};
+constexpr CollectiveType kTypes[] = {CollectiveType::kInt64, CollectiveType::kFloat32};
+constexpr Reduction kReductions[] = {Reduction::kSum, Reduction::kMin};
 constexpr size_t kCounts[] = {0, 1, 2, 3, 7, 1023, 65537};
 constexpr size_t kMembers[] = {1, 2, 3, 4};
 
@@ -41,54 +35,20 @@ void Put(std::vector<char>& to, size_t at, T value) {
   std::memcpy(to.data() + at * sizeof(T), &value, sizeof(T));
 }
 
-// Small whole numbers: every type represents them and their sums and products of four.
 std::vector<char> Encode(const std::vector<int>& values, CollectiveType type) {
   std::vector<char> bytes(values.size() * BytesOf(type));
   for (size_t i = 0; i < values.size(); ++i) {
-    const int value = values[i];
-    switch (type) {
-      case CollectiveType::kInt8:
-        Put(bytes, i, static_cast<int8_t>(value));
-        break;
-      case CollectiveType::kUint8:
-        Put(bytes, i, static_cast<uint8_t>(value));
-        break;
-      case CollectiveType::kInt32:
-      case CollectiveType::kUint32:
-        Put(bytes, i, static_cast<int32_t>(value));
-        break;
-      case CollectiveType::kInt64:
-      case CollectiveType::kUint64:
-        Put(bytes, i, static_cast<int64_t>(value));
-        break;
-      case CollectiveType::kFloat16:
-        Put(bytes, i, Float16OfFloat(static_cast<float>(value)));
-        break;
-      case CollectiveType::kBfloat16:
-        Put(bytes, i, Bfloat16OfFloat(static_cast<float>(value)));
-        break;
-      case CollectiveType::kFloat32:
-        Put(bytes, i, static_cast<float>(value));
-        break;
-      case CollectiveType::kFloat64:
-        Put(bytes, i, static_cast<double>(value));
-        break;
+    if (type == CollectiveType::kInt64) {
+      Put(bytes, i, int64_t{values[i]});
+    } else {
+      Put(bytes, i, static_cast<float>(values[i]));
     }
   }
   return bytes;
 }
 
 int Reduced(int a, int b, Reduction reduction) {
-  switch (reduction) {
-    case Reduction::kSum:
-      return a + b;
-    case Reduction::kProduct:
-      return a * b;
-    case Reduction::kMin:
-      return std::min(a, b);
-    default:
-      return std::max(a, b);
-  }
+  return reduction == Reduction::kSum ? a + b : std::min(a, b);
 }
 
 // The input of member `place`: 1 to 3, different for each place.
@@ -143,17 +103,6 @@ TEST_P(CollectiveTest, OperationsMatchAPlainLoopForAllTypesAndSizes) {
           EXPECT_TRUE(all_reduce(source.data(), source.data()).ok());
           EXPECT_EQ(source, reduced) << "all-reduce in place";
 
-          const size_t root = count % k;
-          source = input;
-          std::vector<char> at_root(input.size(), 'x');
-          EXPECT_TRUE(Wait([&](Done done) {
-                        member.Reduce(source.data(), at_root.data(), count, type, reduction, root,
-                                      kTestTimeout, std::move(done));
-                      }).ok());
-          EXPECT_EQ(at_root, place == root ? reduced : std::vector<char>(input.size(), 'x'))
-              << "reduce to " << root;
-          EXPECT_EQ(source, input);
-
           const std::vector<char> long_input = Encode(Input(place, count * k), type);
           std::vector<char> share(input.size(), 'x');
           EXPECT_TRUE(Wait([&](Done done) {
@@ -173,6 +122,7 @@ TEST_P(CollectiveTest, OperationsMatchAPlainLoopForAllTypesAndSizes) {
               << "reduce-scatter in place";
           if (reduction != Reduction::kSum) return;
 
+          const size_t root = count % k;
           std::vector<char> data = place == root ? input : std::vector<char>(input.size(), 'x');
           EXPECT_TRUE(Wait([&](Done done) {
                         member.Broadcast(data.data(), count, type, root, kTestTimeout,
@@ -249,11 +199,11 @@ TEST_P(CollectiveTest, ConcurrentOperationsEndInOrder) {
   TestedMembers members(GetParam());
   constexpr int kOperations = 200;
   members.ForEach([&](ConnectableCollective& member) {
-    std::vector<int32_t> values(kOperations, 1);
+    std::vector<int64_t> values(kOperations, 1);
     std::vector<int> order;
     std::promise<void> all;
     for (int i = 0; i < kOperations; ++i) {
-      member.AllReduce(&values[i], &values[i], 1, CollectiveType::kInt32, Reduction::kSum,
+      member.AllReduce(&values[i], &values[i], 1, CollectiveType::kInt64, Reduction::kSum,
                        kTestTimeout, [&, i](absl::Status status) {
                          EXPECT_TRUE(status.ok()) << status;
                          order.push_back(i);
@@ -263,21 +213,9 @@ TEST_P(CollectiveTest, ConcurrentOperationsEndInOrder) {
     all.get_future().wait();
     for (int i = 0; i < kOperations; ++i) {
       EXPECT_EQ(order[i], i);
-      EXPECT_EQ(values[i], static_cast<int32_t>(members.size()));
+      EXPECT_EQ(values[i], static_cast<int64_t>(members.size()));
     }
   });
-}
-
-TEST_P(CollectiveTest, NoMemberLeavesABarrierBeforeAllArrive) {
-  TestedMembers members(GetParam());
-  std::atomic<size_t> came{0};
-  for (size_t round = 1; round <= 20; ++round) {
-    members.ForEach([&](ConnectableCollective& member) {
-      ++came;
-      EXPECT_TRUE(Wait([&](Done done) { member.Barrier(kTestTimeout, std::move(done)); }).ok());
-      EXPECT_EQ(came, round * members.size());
-    });
-  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Members, CollectiveTest, testing::ValuesIn(kMembers));
@@ -310,9 +248,6 @@ TEST(CollectiveErrorTest, AbsentMemberIsNotAwaitedBeyondTheDeadline) {
     EXPECT_TRUE(absl::IsDeadlineExceeded(results[place]) || absl::IsUnavailable(results[place]))
         << results[place];
     EXPECT_EQ(Sum(members.member(place)), results[place]) << "the error stays";
-    EXPECT_EQ(
-        Wait([&](Done done) { members.member(place).Barrier(kTestTimeout, std::move(done)); }),
-        results[place]);
   }
   // The late member finds a broken group.
   EXPECT_TRUE(absl::IsUnavailable(Sum(members.member(2)))) << "at once";
@@ -418,17 +353,12 @@ TEST(CollectiveErrorTest, UnknownArgumentsAreRefused) {
       })));
   EXPECT_TRUE(
       absl::IsInvalidArgument(fails([](ConnectableCollective& member, char* data, Done done) {
-        member.AllReduce(data, data, 1, CollectiveType::kInt8, static_cast<Reduction>(77),
+        member.AllReduce(data, data, 1, CollectiveType::kInt64, static_cast<Reduction>(77),
                          kTestTimeout, std::move(done));
       })));
   EXPECT_TRUE(
       absl::IsInvalidArgument(fails([](ConnectableCollective& member, char* data, Done done) {
-        member.Broadcast(data, 1, CollectiveType::kInt8, 2, kTestTimeout, std::move(done));
-      })));
-  EXPECT_TRUE(
-      absl::IsInvalidArgument(fails([](ConnectableCollective& member, char* data, Done done) {
-        member.Reduce(data, data + 8, 1, CollectiveType::kInt8, Reduction::kSum, 9, kTestTimeout,
-                      std::move(done));
+        member.Broadcast(data, 1, CollectiveType::kInt64, 2, kTestTimeout, std::move(done));
       })));
   EXPECT_TRUE(
       absl::IsInvalidArgument(fails([](ConnectableCollective& member, char* data, Done done) {

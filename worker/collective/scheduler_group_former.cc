@@ -101,10 +101,6 @@ class WatchedCollective final : public Collective {
                          Reduction reduction, MonotonicDuration timeout, Done done) override {
     inner_->AllReduceOnDevice(input, output, count, type, reduction, timeout, std::move(done));
   }
-  void Reduce(const void* input, void* output, size_t count, CollectiveType type,
-              Reduction reduction, size_t root, MonotonicDuration timeout, Done done) override {
-    inner_->Reduce(input, output, count, type, reduction, root, timeout, std::move(done));
-  }
   void Broadcast(void* data, size_t count, CollectiveType type, size_t root,
                  MonotonicDuration timeout, Done done) override {
     inner_->Broadcast(data, count, type, root, timeout, std::move(done));
@@ -116,9 +112,6 @@ class WatchedCollective final : public Collective {
   void ReduceScatter(const void* input, void* output, size_t count, CollectiveType type,
                      Reduction reduction, MonotonicDuration timeout, Done done) override {
     inner_->ReduceScatter(input, output, count, type, reduction, timeout, std::move(done));
-  }
-  void Barrier(MonotonicDuration timeout, Done done) override {
-    inner_->Barrier(timeout, std::move(done));
   }
   void Abort(const absl::Status& reason) override { inner_->Abort(reason); }
   absl::Status status() const override { return inner_->status(); }

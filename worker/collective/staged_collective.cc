@@ -182,19 +182,6 @@ void StagedCollective::AllReduceOnDevice(const void* input, void* output, size_t
   Add(count, 1, type, timeout, std::move(stages), std::move(done));
 }
 
-void StagedCollective::Reduce(const void* input, void* output, size_t count, CollectiveType type,
-                              Reduction reduction, size_t root, MonotonicDuration timeout,
-                              Done done) {
-  Stages stages;
-  stages.copy_in = Input(input, type);
-  stages.start = [=, this](const Piece& piece, MonotonicDuration left, Done end) {
-    inner_->Reduce(piece.input, piece.output, piece.count, type, reduction, root, left,
-                   std::move(end));
-  };
-  stages.copy_out = root == place() ? Output(output, type) : CopyStage([](const Piece&) {});
-  Add(count, 1, type, timeout, std::move(stages), std::move(done));
-}
-
 void StagedCollective::Broadcast(void* data, size_t count, CollectiveType type, size_t root,
                                  MonotonicDuration timeout, Done done) {
   const size_t element = BytesOf(type);
@@ -252,17 +239,6 @@ void StagedCollective::ReduceScatter(const void* input, void* output, size_t cou
   };
   stages.copy_out = Output(output, type);
   Add(count, size(), type, timeout, std::move(stages), std::move(done));
-}
-
-void StagedCollective::Barrier(MonotonicDuration timeout, Done done) {
-  thread_->Add(
-      timeout,
-      [this](MonotonicTime deadline) {
-        std::future<absl::Status> end;
-        inner_->Barrier(deadline - Clock::Real().Now(), Fulfilling(end));
-        return AwaitUntil(end, deadline, *inner_);
-      },
-      std::move(done));
 }
 
 CollectiveFactory StagedCollectives(CollectiveFactory inner, Device& device) {

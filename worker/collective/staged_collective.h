@@ -60,15 +60,12 @@ class StagedCollective final : public ConnectableCollective {
   bool TakesDeviceMemory() const override { return true; }
   void AllReduceOnDevice(const void* input, void* output, size_t count, CollectiveType type,
                          Reduction reduction, MonotonicDuration timeout, Done done) override;
-  void Reduce(const void* input, void* output, size_t count, CollectiveType type,
-              Reduction reduction, size_t root, MonotonicDuration timeout, Done done) override;
   void Broadcast(void* data, size_t count, CollectiveType type, size_t root,
                  MonotonicDuration timeout, Done done) override;
   void AllGather(const void* input, void* output, size_t count, CollectiveType type,
                  MonotonicDuration timeout, Done done) override;
   void ReduceScatter(const void* input, void* output, size_t count, CollectiveType type,
                      Reduction reduction, MonotonicDuration timeout, Done done) override;
-  void Barrier(MonotonicDuration timeout, Done done) override;
   void Abort(const absl::Status& reason) override { thread_->Abort(reason); }
   absl::Status status() const override;
   bool hangs() const override { return hangs_ || inner_->hangs(); }

@@ -56,15 +56,10 @@ class HeldCollective final : public ConnectableCollective {
           },
           timeout, std::move(done)});
   }
-  void Reduce(const void*, void*, size_t, CollectiveType, Reduction, size_t, MonotonicDuration,
-              Done) override {}
   void Broadcast(void*, size_t, CollectiveType, size_t, MonotonicDuration, Done) override {}
   void AllGather(const void*, void*, size_t, CollectiveType, MonotonicDuration, Done) override {}
   void ReduceScatter(const void*, void*, size_t, CollectiveType, Reduction, MonotonicDuration,
                      Done) override {}
-  void Barrier(MonotonicDuration timeout, Done done) override {
-    Take({[] {}, timeout, std::move(done)});
-  }
   void Abort(const absl::Status& reason) override {
     MutexLock lock(mu_);
     if (aborted_.ok()) aborted_ = reason;
@@ -267,14 +262,6 @@ TEST_F(StagedCollectiveTest, EmptyOperationsReachInner) {
   ASSERT_TRUE(inner_->AwaitCalls(1));
   inner_->End(absl::InvalidArgumentError("there is no such reduction"));
   EXPECT_EQ(ended.get_future().get(), absl::InvalidArgumentError("there is no such reduction"));
-}
-
-TEST_F(StagedCollectiveTest, BarrierHasADeadline) {
-  std::promise<absl::Status> ended;
-  collective_->Barrier(milliseconds(10), [&](absl::Status status) { ended.set_value(status); });
-  ASSERT_TRUE(inner_->AwaitAbort());
-  inner_->End(inner_->status());
-  EXPECT_TRUE(absl::IsDeadlineExceeded(ended.get_future().get()));
 }
 
 TEST_F(StagedCollectiveTest, GroupBrokenForInnerIsBroken) {

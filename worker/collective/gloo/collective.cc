@@ -19,7 +19,6 @@
 #include "gloo/barrier.h"
 #include "gloo/broadcast.h"
 #include "gloo/common/error.h"
-#include "gloo/reduce.h"
 #include "gloo/transport/address.h"
 #include "gloo/transport/tcp/device.h"
 #include "gloo/types.h"
@@ -98,16 +97,8 @@ void SetBuffers(Options& options, void* input, void* output, size_t count, size_
     if (input != nullptr && input != output) options.setInput(static_cast<Element*>(input), count);
     options.setOutput(static_cast<Element*>(output), count);
   };
-  switch (element_bytes) {
-    case 1:
-      return set(static_cast<uint8_t*>(nullptr));
-    case 2:
-      return set(static_cast<uint16_t*>(nullptr));
-    case 4:
-      return set(static_cast<uint32_t*>(nullptr));
-    default:
-      return set(static_cast<uint64_t*>(nullptr));
-  }
+  if (element_bytes == sizeof(uint32_t)) return set(static_cast<uint32_t*>(nullptr));
+  set(static_cast<uint64_t*>(nullptr));
 }
 
 // Gloo asks for writable memory even where it only reads.
@@ -324,29 +315,6 @@ void GlooCollective::AllReduce(const void* input, void* output, size_t count, Co
   Add(count, type, timeout, work, std::move(done), CheckReduction(type, reduction));
 }
 
-void GlooCollective::Reduce(const void* input, void* output, size_t count, CollectiveType type,
-                            Reduction reduction, size_t root, MonotonicDuration timeout,
-                            Done done) {
-  absl::Status invalid = CheckRoot(root);
-  invalid.Update(CheckReduction(type, reduction));
-  const auto work = [=, this](size_t bytes, uint32_t tag) {
-    if (options_.size == 1) {
-      if (input != output) std::memcpy(output, input, bytes);
-      return;
-    }
-    // Gloo computes in every member's output.
-    const bool is_root = root == options_.place;
-    const std::unique_ptr<char[]> scratch(is_root ? nullptr : new char[bytes]);
-    gloo::ReduceOptions options(context_);
-    SetBuffers(options, Readable(input), is_root ? output : scratch.get(), count, BytesOf(type));
-    options.setRoot(static_cast<int>(root));
-    options.setReduceFunction(FindReductionFunction(type, reduction));
-    options.setTag(tag);
-    gloo::reduce(options);
-  };
-  Add(count, type, timeout, work, std::move(done), invalid);
-}
-
 void GlooCollective::Broadcast(void* data, size_t count, CollectiveType type, size_t root,
                                MonotonicDuration timeout, Done done) {
   const auto work = [=, this](size_t, uint32_t tag) {
@@ -424,17 +392,6 @@ void GlooCollective::ScatterReduced(const char* input, char* output, size_t byte
       reduce(sum, arriving.ptr, input + whose * bytes + begin, length / element_bytes);
     }
   }
-}
-
-void GlooCollective::Barrier(MonotonicDuration timeout, Done done) {
-  const auto work = [this](size_t, uint32_t tag) {
-    if (options_.size == 1) return;
-    gloo::BarrierOptions options(context_);
-    options.setTag(tag);
-    gloo::barrier(options);
-  };
-  // One element, so that the operation is not skipped as empty.
-  Add(1, CollectiveType::kUint8, timeout, work, std::move(done));
 }
 
 CollectiveFactory GlooCollectives(const std::string& host) {

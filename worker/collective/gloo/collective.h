@@ -22,16 +22,13 @@ namespace pawl {
 // Every pair of members has a connection, and an introduction of about 140 bytes.
 inline constexpr size_t kMaxGlooMembers = 128;
 
-// Takes host memory, with all types and reductions; FindReductionFunction says how they are
-// computed.
+// Takes host memory; FindReductionFunction says how reductions are computed.
 //
 //   AllReduce      a ring: reduce-scatter, then all-gather, in pieces of 1 MiB; each member sends
 //                  2 (k-1)/k of the bytes
-//   Reduce         a ring to the root; the other members need as much memory again as their input
 //   ReduceScatter  a ring; (k-1)/k of the bytes
 //   AllGather      a ring
 //   Broadcast      a tree
-//   Barrier        log2(k) rounds
 //
 // The order of addition depends only on the number of members and on an element's position, so the
 // same members with the same input get the same bits, independent of timing. It is not the order of
@@ -68,15 +65,12 @@ class GlooCollective final : public ConnectableCollective {
   size_t place() const override { return options_.place; }
   void AllReduce(const void* input, void* output, size_t count, CollectiveType type,
                  Reduction reduction, MonotonicDuration timeout, Done done) override;
-  void Reduce(const void* input, void* output, size_t count, CollectiveType type,
-              Reduction reduction, size_t root, MonotonicDuration timeout, Done done) override;
   void Broadcast(void* data, size_t count, CollectiveType type, size_t root,
                  MonotonicDuration timeout, Done done) override;
   void AllGather(const void* input, void* output, size_t count, CollectiveType type,
                  MonotonicDuration timeout, Done done) override;
   void ReduceScatter(const void* input, void* output, size_t count, CollectiveType type,
                      Reduction reduction, MonotonicDuration timeout, Done done) override;
-  void Barrier(MonotonicDuration timeout, Done done) override;
   void Abort(const absl::Status& reason) override { thread_->Abort(reason); }
   absl::Status status() const override { return thread_->status(); }
 

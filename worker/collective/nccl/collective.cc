@@ -15,26 +15,10 @@ namespace {
 
 std::optional<ncclDataType_t> TypeOf(CollectiveType type) {
   switch (type) {
-    case CollectiveType::kInt8:
-      return ncclInt8;
-    case CollectiveType::kUint8:
-      return ncclUint8;
-    case CollectiveType::kInt32:
-      return ncclInt32;
-    case CollectiveType::kUint32:
-      return ncclUint32;
     case CollectiveType::kInt64:
       return ncclInt64;
-    case CollectiveType::kUint64:
-      return ncclUint64;
-    case CollectiveType::kFloat16:
-      return ncclFloat16;
-    case CollectiveType::kBfloat16:
-      return ncclBfloat16;
     case CollectiveType::kFloat32:
       return ncclFloat32;
-    case CollectiveType::kFloat64:
-      return ncclFloat64;
   }
   return std::nullopt;
 }
@@ -43,12 +27,8 @@ std::optional<ncclRedOp_t> ReductionOf(Reduction reduction) {
   switch (reduction) {
     case Reduction::kSum:
       return ncclSum;
-    case Reduction::kProduct:
-      return ncclProd;
     case Reduction::kMin:
       return ncclMin;
-    case Reduction::kMax:
-      return ncclMax;
   }
   return std::nullopt;
 }
@@ -134,7 +114,6 @@ NcclCollective::~NcclCollective() {
   EndCommunicator();
   // Each of these calls would wait for the GPU.
   if (hangs_) return;
-  if (element_ != nullptr) static_cast<void>(cudaFree(element_));
   if (event_ != nullptr) static_cast<void>(cudaEventDestroy(event_));
   if (stream_ != nullptr) static_cast<void>(cudaStreamDestroy(stream_));
 }
@@ -190,8 +169,6 @@ absl::Status NcclCollective::ConnectAll(const std::string& id_bytes, MonotonicTi
   PAWL_RETURN_IF_ERROR(StatusOf(cudaSetDevice(options_.device)));
   PAWL_RETURN_IF_ERROR(StatusOf(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)));
   PAWL_RETURN_IF_ERROR(StatusOf(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming)));
-  PAWL_RETURN_IF_ERROR(StatusOf(cudaMalloc(&element_, sizeof(int64_t))));
-  PAWL_RETURN_IF_ERROR(StatusOf(cudaMemsetAsync(element_, 0, sizeof(int64_t), stream_)));
   // Non-blocking: calls return at once, and the communicator is polled for its state.
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
@@ -277,16 +254,6 @@ void NcclCollective::AllReduce(const void* input, void* output, size_t count, Co
   Add("all-reduce", timeout, enqueue, std::move(done), CheckCall(type, reduction));
 }
 
-void NcclCollective::Reduce(const void* input, void* output, size_t count, CollectiveType type,
-                            Reduction reduction, size_t root, MonotonicDuration timeout,
-                            Done done) {
-  const auto enqueue = [=, this](MonotonicTime) {
-    return StatusOf(ncclReduce(input, output, count, *TypeOf(type), *ReductionOf(reduction),
-                               static_cast<int>(root), communicator_, stream_));
-  };
-  Add("reduce", timeout, enqueue, std::move(done), CheckCall(type, reduction, root));
-}
-
 void NcclCollective::Broadcast(void* data, size_t count, CollectiveType type, size_t root,
                                MonotonicDuration timeout, Done done) {
   const auto enqueue = [=, this](MonotonicTime) {
@@ -328,14 +295,6 @@ void NcclCollective::ReduceScatter(const void* input, void* output, size_t count
         cudaMemcpyAsync(output, own, count * BytesOf(type), cudaMemcpyDeviceToDevice, stream_));
   };
   Add("reduce-scatter", timeout, enqueue, std::move(done), CheckCall(type, reduction));
-}
-
-void NcclCollective::Barrier(MonotonicDuration timeout, Done done) {
-  const auto enqueue = [this](MonotonicTime) {
-    return StatusOf(
-        ncclAllReduce(element_, element_, 1, ncclInt64, ncclSum, communicator_, stream_));
-  };
-  Add("barrier", timeout, enqueue, std::move(done));
 }
 
 }  // namespace pawl

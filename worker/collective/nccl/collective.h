@@ -25,8 +25,7 @@ namespace pawl {
 inline constexpr std::chrono::seconds kNcclEndLimit{60};
 
 // Takes the memory of one GPU. Work that writes an operation's input must have ended before the
-// call. Supports all types and reductions. Only the member at place 0 has an introduction, NCCL's
-// id.
+// call. Only the member at place 0 has an introduction, NCCL's id.
 //
 // Operations run on a stream of the collective's own. Its thread polls the communicator and the
 // stream until they are done, the deadline has passed or the collective is aborted. It then ends
@@ -61,15 +60,12 @@ class NcclCollective final : public ConnectableCollective {
   size_t place() const override { return options_.place; }
   void AllReduce(const void* input, void* output, size_t count, CollectiveType type,
                  Reduction reduction, MonotonicDuration timeout, Done done) override;
-  void Reduce(const void* input, void* output, size_t count, CollectiveType type,
-              Reduction reduction, size_t root, MonotonicDuration timeout, Done done) override;
   void Broadcast(void* data, size_t count, CollectiveType type, size_t root,
                  MonotonicDuration timeout, Done done) override;
   void AllGather(const void* input, void* output, size_t count, CollectiveType type,
                  MonotonicDuration timeout, Done done) override;
   void ReduceScatter(const void* input, void* output, size_t count, CollectiveType type,
                      Reduction reduction, MonotonicDuration timeout, Done done) override;
-  void Barrier(MonotonicDuration timeout, Done done) override;
   void Abort(const absl::Status& reason) override { thread_->Abort(reason); }
   absl::Status status() const override { return thread_->status(); }
   bool hangs() const override { return hangs_; }
@@ -107,8 +103,6 @@ class NcclCollective final : public ConnectableCollective {
   ncclComm_t communicator_ = nullptr;
   cudaStream_t stream_ = nullptr;
   cudaEvent_t event_ = nullptr;
-  // One element for barriers.
-  void* element_ = nullptr;
   std::unique_ptr<OperationThread> thread_;
 };
 

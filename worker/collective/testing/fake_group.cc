@@ -21,20 +21,7 @@ void Reduce(const std::vector<const void*>& inputs, size_t count, Reduction redu
     T value = static_cast<const T*>(inputs[0])[i];
     for (size_t m = 1; m < inputs.size(); ++m) {
       const T other = static_cast<const T*>(inputs[m])[i];
-      switch (reduction) {
-        case Reduction::kSum:
-          value += other;
-          break;
-        case Reduction::kProduct:
-          value *= other;
-          break;
-        case Reduction::kMin:
-          value = std::min(value, other);
-          break;
-        case Reduction::kMax:
-          value = std::max(value, other);
-          break;
-      }
+      value = reduction == Reduction::kSum ? value + other : std::min(value, other);
     }
     out[i] = value;
   }
@@ -50,9 +37,6 @@ std::vector<char> Reduced(const std::vector<const void*>& inputs, size_t count, 
     case CollectiveType::kInt64:
       Reduce<int64_t>(inputs, count, reduction, result.data());
       break;
-    default:
-      // No caller uses it.
-      std::abort();
   }
   return result;
 }
@@ -89,10 +73,6 @@ class FakeCollective final : public Collective {
     Start({"AllReduce", device_memory_(const_cast<void*>(input), bytes),
            device_memory_(output, bytes), count, type, reduction, 0, std::move(done)});
   }
-  void Reduce(const void* input, void* output, size_t count, CollectiveType type,
-              Reduction reduction, size_t root, MonotonicDuration, Done done) override {
-    Start({"Reduce", input, output, count, type, reduction, root, std::move(done)});
-  }
   void Broadcast(void* data, size_t count, CollectiveType type, size_t root, MonotonicDuration,
                  Done done) override {
     Start({"Broadcast", data, data, count, type, Reduction::kSum, root, std::move(done)});
@@ -104,10 +84,6 @@ class FakeCollective final : public Collective {
   void ReduceScatter(const void* input, void* output, size_t count, CollectiveType type,
                      Reduction reduction, MonotonicDuration, Done done) override {
     Start({"ReduceScatter", input, output, count, type, reduction, 0, std::move(done)});
-  }
-  void Barrier(MonotonicDuration, Done done) override {
-    Start({"Barrier", nullptr, nullptr, 0, CollectiveType::kInt64, Reduction::kSum, 0,
-           std::move(done)});
   }
   void Abort(const absl::Status& reason) override { groups_.End(*live_, reason); }
   absl::Status status() const override {
@@ -315,12 +291,9 @@ void FakeGroups::Execute(std::vector<Call>& calls) {
     }
     inputs.push_back(call.input);
   }
-  if (first.kind == "AllReduce" || first.kind == "Reduce") {
+  if (first.kind == "AllReduce") {
     const std::vector<char> sum = Reduced(inputs, first.count, first.type, first.reduction);
-    for (size_t p = 0; p < calls.size(); ++p) {
-      if (first.kind == "AllReduce" || p == first.root)
-        std::memcpy(calls[p].output, sum.data(), sum.size());
-    }
+    for (const Call& call : calls) std::memcpy(call.output, sum.data(), sum.size());
   } else if (first.kind == "Broadcast") {
     for (size_t p = 0; p < calls.size(); ++p) {
       if (p != first.root) std::memcpy(calls[p].output, inputs[first.root], first.count * size);

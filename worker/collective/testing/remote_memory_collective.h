@@ -34,12 +34,6 @@ class RemoteMemoryCollective final : public ConnectableCollective {
     inner_->AllReduce(Real(input, bytes), Real(output, bytes), count, type, reduction, timeout,
                       std::move(done));
   }
-  void Reduce(const void* input, void* output, size_t count, CollectiveType type,
-              Reduction reduction, size_t root, MonotonicDuration timeout, Done done) override {
-    const size_t bytes = count * BytesOf(type);
-    inner_->Reduce(Real(input, bytes), Real(output, bytes), count, type, reduction, root, timeout,
-                   std::move(done));
-  }
   void Broadcast(void* data, size_t count, CollectiveType type, size_t root,
                  MonotonicDuration timeout, Done done) override {
     inner_->Broadcast(Real(data, count * BytesOf(type)), count, type, root, timeout,
@@ -56,9 +50,6 @@ class RemoteMemoryCollective final : public ConnectableCollective {
     const size_t bytes = count * BytesOf(type);
     inner_->ReduceScatter(Real(input, size() * bytes), Real(output, bytes), count, type, reduction,
                           timeout, std::move(done));
-  }
-  void Barrier(MonotonicDuration timeout, Done done) override {
-    inner_->Barrier(timeout, std::move(done));
   }
   void Abort(const absl::Status& reason) override { inner_->Abort(reason); }
   absl::Status status() const override { return inner_->status(); }
