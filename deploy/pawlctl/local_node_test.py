@@ -13,7 +13,7 @@ PAWLCTL, SCHEDULER = os.path.abspath(sys.argv.pop(1)), os.path.abspath(sys.argv.
 LIMIT_S = 60
 JOB = 'name: "node" partitions: 8 elastic: true replicas: %d'
 # A worker of its own: says where it is, and stays.
-PROGRAM = 'echo "at $PAWL_SCHEDULER in $PAWL_WORKER_DIR"; exec sleep 1000'
+PROGRAM = 'echo "at $PAWL_SCHEDULER in $PAWL_WORKER_DIR on $PAWL_DEVICE"; exec sleep 1000'
 
 # A worker that leaves as pawl's Python programs do, with this code.
 PYTHON_PROGRAM = """exec python3 -c '
@@ -190,8 +190,10 @@ class LocalNodeTest(unittest.TestCase):
 
     def test_program_gets_its_place_and_no_process_outlives_the_node(self):
         self.start_scheduler(servers=1)
-        node = self.start_node("one", "--workers=2", "--", "sh", "-c", PROGRAM)
-        place = "at %s in %s" % (self.address, self.path("one", "worker-1"))
+        node = self.start_node(
+            "one", "--workers=2", "--device=cuda:0,cuda:1", "--", "sh", "-c", PROGRAM
+        )
+        place = "at %s in %s on cuda:1\n" % (self.address, self.path("one", "worker-1"))
         self.eventually(
             lambda: os.path.exists(self.path("one", "logs", "worker-1.log"))
             and place in self.text("one", "logs", "worker-1.log")
@@ -208,6 +210,7 @@ class LocalNodeTest(unittest.TestCase):
             (["--scheduler=127.0.0.1:1", "--servers=65"], "up to 64"),
             (["--scheduler=127.0.0.1:1", "--servers=1", "--insecure", "--tls_dir=x"], "exclude"),
             (["--scheduler=127.0.0.1:1", "--workers=1", "--", "/nowhere"], "not executable"),
+            (["--scheduler=127.0.0.1:1", "--workers=1", "--device=gpu"], "--device=gpu"),
         ):
             with self.subTest(flags=flags):
                 done = subprocess.run(

@@ -355,21 +355,28 @@ class PawlctlTest(unittest.TestCase):
         self.assertEqual(process.wait(LIMIT_S), 143)
         self.wait_for(lambda: not self.left_over(), "processes outlived pawlctl")
 
-    def test_program_gets_no_certificate_or_token_of_the_shell(self):
+    def seen_by_program(self, text, *flags, **environment):
+        """What a shell that runs as the worker makes of the text."""
         seen = os.path.join(self.folder, "seen")
-        program = 'echo "dir=$PAWL_TLS_DIR token=$PAWL_TOKEN" > "$0.new"; mv "$0.new" "$0"; sleep 9'
+        program = 'echo "%s" > "$0.new"; mv "$0.new" "$0"; sleep 9' % text
         process = subprocess.Popen(
-            [PAWLCTL, "run", "--out=" + self.out, "--", "bash", "-c", program, seen],
-            env=dict(
-                self.environment, PAWL_FAKE="runs-forever", PAWL_TLS_DIR="/here", PAWL_TOKEN="x"
-            ),
+            [PAWLCTL, "run", "--out=" + self.out, *flags, "--", "bash", "-c", program, seen],
+            env=dict(self.environment, PAWL_FAKE="runs-forever", **environment),
             stdin=subprocess.DEVNULL,
         )
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
         self.wait_for(lambda: os.path.exists(seen), "the program did not start")
         with open(seen, encoding="utf-8") as file:
-            self.assertEqual(file.read(), "dir= token=\n")
+            return file.read()
+
+    def test_program_gets_no_certificate_or_token_of_the_shell(self):
+        text = "dir=$PAWL_TLS_DIR token=$PAWL_TOKEN"
+        seen = self.seen_by_program(text, PAWL_TLS_DIR="/here", PAWL_TOKEN="x")
+        self.assertEqual(seen, "dir= token=\n")
+
+    def test_program_finds_its_device_in_its_environment(self):
+        self.assertEqual(self.seen_by_program("$PAWL_DEVICE", "--device=cuda:1"), "cuda:1\n")
 
     def test_nohup_keeps_the_run_through_a_hangup(self):
         process = self.start(
@@ -575,6 +582,13 @@ class PawlctlTest(unittest.TestCase):
         self.assert_usage_error(
             job + ["--collectives=mpi"], "--collectives=mpi", "auto, gloo, nccl"
         )
+        for flag in (
+            "--straggler=constant:ms=1",
+            "--collectives=gloo",
+            "--cuda_graphs",
+            "--index_dir=/indexes",
+        ):
+            self.assert_usage_error(run + [flag, "--", "true"], flag + " is", "'true' runs instead")
         self.assert_usage_error(job + ["--max_restarts=-1"], "--max_restarts=-1")
         self.assert_usage_error(job + ["--set=no_such_field=1"], "no_such_field")
         self.assert_usage_error(run + ["--job=" + self.job + "x"], self.job + "x")

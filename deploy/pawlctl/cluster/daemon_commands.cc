@@ -69,8 +69,12 @@ ChildOptions WorkerCommand(const Programs& programs, const DaemonPlace& place, u
     AddFlag(command, "--tls_dir", place.tls_dir);
   }
   command.arguments.insert(command.arguments.end(), flags.begin(), flags.end());
-  if (programs.is_own_worker || devices.empty()) return command;
+  if (devices.empty()) return command;
   const std::string& device = devices[number % devices.size()];
+  if (programs.is_own_worker) {
+    AddVariable(command, "PAWL_DEVICE", device);
+    return command;
+  }
   AddFlag(command, "--device", device);
   uint32_t sharing = 0;
   for (uint32_t other = 0; other < number; ++other)

@@ -18,8 +18,8 @@ struct Programs {
   std::string worker;
   // deploy/tls/make_certificates; needed only for TLS.
   std::string make_certificates = {};
-  // `worker` is the user's own: it gets the scheduler's address and its certificate by the
-  // environment, and only the flags that its user has given.
+  // `worker` is the user's own: it gets the scheduler's address, its certificate and its device by
+  // the environment, and only the flags that its user has given.
   bool is_own_worker = false;
 };
 

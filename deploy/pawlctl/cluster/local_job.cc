@@ -67,12 +67,7 @@ absl::Status CheckProcesses(const RunOptions& options) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--servers=", options.servers, " is not possible: on one machine 1 to ", kMaxLocalNodes));
   }
-  for (const std::string& device : options.devices) {
-    if (!IsDeviceName(device)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--device=", device, " is not possible: cpu or cuda:N, such as cuda:0"));
-    }
-  }
+  PAWL_RETURN_IF_ERROR(CheckDevices(options.devices));
   if (!options.collectives.empty() && !absl::c_linear_search(kCollectives, options.collectives)) {
     return absl::InvalidArgumentError(
         absl::StrCat("--collectives=", options.collectives,
@@ -86,6 +81,16 @@ absl::Status CheckWorkers(int32_t workers) {
   if (workers >= 1 && workers <= static_cast<int32_t>(kMaxLocalNodes)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "--workers=", workers, " is not possible: on one machine 1 to ", kMaxLocalNodes));
+}
+
+absl::Status CheckDevices(const std::vector<std::string>& devices) {
+  for (const std::string& device : devices) {
+    if (!IsDeviceName(device)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--device=", device, " is not possible: cpu or cuda:N, such as cuda:0"));
+    }
+  }
+  return absl::OkStatus();
 }
 
 std::vector<std::string> WorkerFlags(const RunOptions& options) {
@@ -137,10 +142,16 @@ absl::StatusOr<LocalJob> PrepareJob(const RunOptions& options) {
         absl::StrCat(options.job, " has data or a model, which pawl-worker trains: omit '",
                      options.worker_program.front(), "', or data and model"));
   }
+  std::vector<std::string> worker_flags = WorkerFlags(options);
+  if (has_program && !worker_flags.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(worker_flags.front(), " is a flag of pawl-worker, but '",
+                     options.worker_program.front(), "' runs instead: omit the flag"));
+  }
   if (has_program || !IsServeOnly(job)) PAWL_RETURN_IF_ERROR(CheckWorkers(workers));
   LocalJob prepared = {.job = std::move(job),
                        .workers = static_cast<uint32_t>(workers),
-                       .worker_flags = WorkerFlags(options),
+                       .worker_flags = std::move(worker_flags),
                        .worker_program = {}};
   if (has_program) {
     PAWL_ASSIGN_OR_RETURN(prepared.worker_program,

@@ -17,7 +17,8 @@ struct RunOptions {
   uint32_t servers = 1;
   // -1: 1, or 0 for a job that only serves tables.
   int32_t workers = -1;
-  // Each "cpu" or "cuda:N". The workers get them in turn. Empty: the CPU.
+  // Each "cpu" or "cuda:N". The workers get them in turn, a `worker_program` by the environment's
+  // PAWL_DEVICE. Empty: the CPU.
   std::vector<std::string> devices = {"cpu"};
   // pawl-worker's --collectives; empty: its default.
   std::string collectives;
@@ -66,6 +67,8 @@ struct LocalJob {
 absl::Status CheckProcesses(const RunOptions& options);
 // The same for `workers` of them.
 absl::Status CheckWorkers(int32_t workers);
+// The same for RunOptions::devices.
+absl::Status CheckDevices(const std::vector<std::string>& devices);
 // pawl-worker's flags for the options.
 std::vector<std::string> WorkerFlags(const RunOptions& options);
 

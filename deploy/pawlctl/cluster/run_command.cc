@@ -77,7 +77,7 @@ absl::Status CheckNode(NodeFlags& flags) {
   }
   if (node.insecure && !node.tls_dir.empty())
     return absl::InvalidArgumentError("--insecure and --tls_dir exclude each other");
-  return absl::OkStatus();
+  return CheckDevices(node.devices);
 }
 
 int RunNode(NodeFlags flags) {
@@ -184,7 +184,8 @@ void AddJobFlags(CommandLine& line, CLI::App& command, RunOptions& options) {
       command, "PROGRAM", options.worker_program,
       "After --: a program and its arguments, which run as each worker instead of\n"
       "pawl-worker. It joins the job by PAWL_SCHEDULER, as pawl.init() of the Python package\n"
-      "does. Without --job its job is SYNC, named after it; --set changes that.");
+      "does; PAWL_DEVICE is its --device. Without --job its job is SYNC, named after it; --set\n"
+      "changes that.");
   AddSwitch(command, "--until_stdin_ends", options.until_stdin_ends,
             "End as on SIGTERM when stdin reaches its end, for programs that start pawlctl by a\n"
             "pipe: the cluster then does not outlive them.");
