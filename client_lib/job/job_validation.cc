@@ -327,6 +327,23 @@ absl::Status ValidateReplication(const Job& job, uint32_t servers) {
   return absl::OkStatus();
 }
 
+// Refuses fields that would have no effect.
+absl::Status ValidateServeOnly(const Job& job) {
+  for (const auto& [field, is_set] :
+       {std::pair("evaluation", job.has_evaluation()), std::pair("epochs", job.epochs() != 0),
+        std::pair("max_steps", job.max_steps() != 0),
+        std::pair("micro_batches", job.micro_batches() > 1),
+        std::pair("precision", job.has_precision()),
+        std::pair("matmul", job.matmul() != MATRIX_PRODUCTS_UNSPECIFIED),
+        std::pair("batch_size_changes", job.batch_size_changes_size() > 0),
+        std::pair("delay_compensation", job.delay_compensation() != 0)}) {
+    if (!is_set) continue;
+    return Invalid(field, " is set, but the job has neither data nor model, and only pawl-worker ",
+                   "reads the field; leave it out, and let the program decide");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status ValidateJob(const Job& job, const JobValidationOptions& options) {
@@ -372,15 +389,7 @@ absl::Status ValidateJob(const Job& job, const JobValidationOptions& options) {
   if (job.has_optimizer()) PAWL_RETURN_IF_ERROR(ValidateOptimizer(job.optimizer(), "optimizer"));
   if (job.has_sparse_optimizer())
     PAWL_RETURN_IF_ERROR(ValidateOptimizer(job.sparse_optimizer(), "sparse_optimizer"));
-  if (IsServeOnly(job)) {
-    if (job.has_evaluation())
-      return Invalid("evaluation is set, but the job has neither data nor model");
-    if (job.batch_size_changes_size() > 0)
-      return Invalid("batch_size_changes is set, but the job has neither data nor model");
-    if (job.delay_compensation() != 0)
-      return Invalid("delay_compensation is set, but the job has neither data nor model");
-    return absl::OkStatus();
-  }
+  if (IsServeOnly(job)) return ValidateServeOnly(job);
 
   if (!job.has_optimizer()) {
     return Invalid(

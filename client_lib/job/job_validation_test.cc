@@ -153,6 +153,30 @@ TEST(JobValidationTest, ServeOnlyJobNeedsOnlyAName) {
   EXPECT_FALSE(Validate(job).ok());
 }
 
+TEST(JobValidationTest, ServeOnlyJobHasNoFieldThatOnlyPawlWorkerReads) {
+  for (const std::string setting :
+       {"evaluation.every_steps=5", "epochs=2", "max_steps=1000", "micro_batches=2",
+        "precision.gradients=BFLOAT16", "matmul=FAST", "batch_size_changes=[{epoch:1}]",
+        "delay_compensation=0.5"}) {
+    Job job;
+    job.set_name("tables");
+    ASSERT_EQ(ApplyOverride(job, setting), absl::OkStatus());
+    const absl::Status status = Validate(job);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << setting;
+    const std::string field = setting.substr(0, setting.find_first_of(".="));
+    EXPECT_EQ(status.message().find(field + " is set, but the job has neither data nor model"), 0u)
+        << status;
+  }
+}
+
+// The number of partitions depends on it.
+TEST(JobValidationTest, ServeOnlyJobMayHaveABatchSize) {
+  Job job;
+  job.set_name("tables");
+  job.set_batch_size(512);
+  EXPECT_EQ(Validate(job), absl::OkStatus());
+}
+
 TEST(JobValidationTest, InvalidValuesAreNamed) {
   ExpectRefused({"name=two words"}, "name is 'two words'");
   ExpectRefused({"logical_workers=16385"}, "logical_workers is 16385");

@@ -92,6 +92,10 @@ class SettingsTest(unittest.TestCase):
         for text in ("seed is", "checkpoint.dir is /", "clip_global_norm is 1, not 1.5"):
             self.assertIn(text, str(raised.exception))
 
+    def test_setting_that_only_built_in_models_have_is_refused(self):
+        with self.assertRaisesRegex(pawl.FailedPreconditionError, "max_steps is set"):
+            pawl.LocalCluster(job={"max_steps": 5})
+
     def test_fractions_of_a_job_have_32_bits(self):
         settings = pawl.JobSettings(others={"clip_global_norm": 1 / 3})
         settings.check({"clip_global_norm": 0.33333334})
