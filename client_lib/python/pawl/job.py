@@ -411,9 +411,10 @@ class Job:
     def _save_and_send(self, rank: Rank) -> None:
         """Ends the rank's iteration of the loop."""
         rank.unsent, self._unsent = self._unsent, None
-        # Without kept objects, only an evaluation changes it.
-        if self._kept or rank.evaluation is not None or rank.state is None:
-            rank.state = self._encode_state(self._kept.save(), rank.evaluations)
+        # Without kept objects, only an evaluation or another learning rate changes it.
+        if self._kept or rank.evaluation is not None or rank.state is None or rank.rates_changed:
+            rank.state = self._encode_state(self._kept.save(), rank.evaluations, rank.rates)
+            rank.rates_changed = False
         self._computing = False
         self._send_evaluated()
 
@@ -476,13 +477,16 @@ class Job:
         # Its error is that of the pushes, if one fails.
         rank.ending = rank.session.end_step()
 
-    def _encode_state(self, kept: dict[str, Any], evaluations: int = 0) -> bytes:
-        """Returns the saved state of a rank: objects, settings that must not change, a count."""
+    def _encode_state(
+        self, kept: dict[str, Any], evaluations: int = 0, rates: Optional[list[float]] = None
+    ) -> bytes:
+        """The saved state of a rank: objects, settings that must not change, a count, rates."""
         identity = getattr(self._source, "identity", None)
         settings = {"ranks": self.ranks, **(identity() if identity is not None else {})}
-        return kept_module.encode(
-            {"settings": settings, "kept": kept, "evaluations": evaluations}
-        )
+        state = {"settings": settings, "kept": kept, "evaluations": evaluations}
+        if rates is not None:
+            state["rates"] = rates
+        return kept_module.encode(state)
 
     def _load_state(self, rank: Rank, initial: dict[str, Any]) -> None:
         """Gives the kept objects the rank's state, once its step can begin."""
@@ -502,6 +506,9 @@ class Job:
             rank.state = found or self._encode_state(initial)
             decoded = kept_module.decode(rank.state)
             rank.evaluations = decoded["evaluations"]
+            # Servers may have dropped the rates of a late rank, and the state with them.
+            if self._backup_workers == 0:
+                rank.rates = decoded.get("rates")
             kept_module.check_same(
                 decoded["settings"],
                 kept_module.decode(self._encode_state({}))["settings"],

@@ -59,10 +59,19 @@ class Rank:
         # How many evaluations it has reported, and the latest.
         self.evaluations = 0
         self.evaluation: Optional[Future[Any]] = None
+        # Rank 0's: the learning rates of its latest step (None: not known), and whether `state` has
+        # others.
+        self.rates: Optional[list[float]] = None
+        self.rates_changed = False
         # The items of a step that waits for its evaluation; None: no step waits.
         self.unsent: Optional[list[Any]] = None
         # Known once a stream has ended.
         self.step_count = ENDLESS
+
+    def set_rates(self, rates: list[float]) -> None:
+        """The step's learning rates, which become part of the rank's state."""
+        if rates != self.rates:
+            self.rates, self.rates_changed = list(map(float, rates)), True
 
     def ended_steps(self) -> int:
         """How many steps the servers have acknowledged."""

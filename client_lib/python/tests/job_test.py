@@ -367,6 +367,18 @@ class RatesTest(unittest.TestCase):
         changes = [rates.changed_at(step)[0] for step in range(5)]
         self.assertEqual(changes, [None, None, 0.5, None, 0.25])
 
+    def test_schedule_may_change_in_steps_that_are_not_done(self):
+        by_step = [1.0, 1.0, 0.5]
+        rates = _Rates([1.0])
+        now = iter(by_step)
+        rates.advance(2, lambda: [next(now)])
+        rates.check_continues(2, [1.0])
+        self.assertEqual(rates.changed_at(2), [0.5])
+        # A job that an earlier version has begun.
+        rates.check_continues(2, None)
+        with self.assertRaisesRegex(errors.FailedPreconditionError, r"step 1 were \[0.7\], and"):
+            rates.check_continues(2, [0.7])
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -234,12 +234,13 @@ class RulesTest(unittest.TestCase):
 
 
 class StartedJobTest(unittest.TestCase):
-    def train(self, cluster, net, steps):
+    def train(self, cluster, net, steps, rate=lambda step: 1.0):
         """Some more steps of the job, by a new worker."""
         with pawl.init(cluster.scheduler) as job:
             optimizer = pt.Optimizer(net, dense=pawl.SGD(0.5))
             data = pawl.data.Arrays(torch.ones(9, 1), batch_size=1)
-            for _, (values,) in zip(steps, job.steps(data)):
+            schedulers = [torch.optim.lr_scheduler.LambdaLR(optimizer, rate)]
+            for _, (values,) in zip(steps, job.steps(data, schedulers=schedulers)):
                 optimizer.zero_grad()
                 net(values).sum().backward()
                 optimizer.step()
@@ -254,6 +255,19 @@ class StartedJobTest(unittest.TestCase):
                 with self.assertRaisesRegex(pawl.FailedPreconditionError, words):
                     self.train(cluster, larger, range(2))
             self.train(cluster, net, range(2))
+
+    def test_other_rates_of_steps_that_are_done_are_refused(self):
+        net = torch.nn.Linear(1, 1)
+        for was, others in ([1.0] * 9, [2.0] * 9), ([1.0, 0.5, 0.25] * 3, [1.0] * 9):
+            with pawl.LocalCluster(job={"logical_workers": 1, "partitions": 4}) as cluster:
+                # The loop leaves before the third step ends.
+                self.train(cluster, net, range(3), was.__getitem__)
+                words = r"those of step 1 were \[%s\], and are \[%s\] here" % (
+                    0.5 * was[1], 0.5 * others[1]
+                )
+                with self.assertRaisesRegex(pawl.FailedPreconditionError, words):
+                    self.train(cluster, net, range(2), others.__getitem__)
+                self.train(cluster, net, range(2), (was[:3] + others[3:]).__getitem__)
 
 
 class ManualTest(unittest.TestCase):

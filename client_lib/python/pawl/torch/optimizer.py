@@ -142,10 +142,11 @@ class _Rates:
                     warnings.simplefilter("ignore", UserWarning)
                     for scheduler in self.schedulers:
                         scheduler.step()
-            now, before = read(), self._at(len(self._by_step) - 1)
+            now, before = read(), self.at(len(self._by_step) - 1)
             self._by_step.append(before if now == before else now)
 
-    def _at(self, step: int) -> list[float]:
+    def at(self, step: int) -> list[float]:
+        """The rates of a step that schedulers have been stepped to; -1: those of the tables."""
         return self._by_step[step] if step >= 0 else self._initial
 
     def check(self, rates: list[float]) -> None:
@@ -157,10 +158,24 @@ class _Rates:
                 % (self._by_step[-1], rates)
             )
 
+    def check_continues(self, step: int, before: Optional[list[float]]) -> None:
+        """Raises FailedPreconditionError if the step before had other rates, which servers keep.
+
+        The program sends only what changes from one step to the next. More would shift the places
+        of pushes in a step that a predecessor has begun.
+        """
+        if before is not None and before != self.at(step - 1):
+            raise errors.FailedPreconditionError(
+                "this program continues a job with other learning rates: those of step %d were "
+                "%r, and are %r here. Give the steps before the rates that they had; a scheduler "
+                "in job.steps(schedulers=[...]) can set others for later steps"
+                % (step - 1, before, self.at(step - 1))
+            )
+
     def changed_at(self, step: int) -> list[Optional[float]]:
         """For each group: its rate if it differs from that of the step before, or None."""
         return [
-            lr if lr != old else None for lr, old in zip(self._at(step), self._at(step - 1))
+            lr if lr != old else None for lr, old in zip(self.at(step), self.at(step - 1))
         ]
 
 
@@ -476,7 +491,9 @@ class Optimizer(torch.optim.Optimizer):
         """Lets schedulers of torch set the learning rates of each step. Job.steps calls this."""
         self._rates.schedulers = list(schedulers)
 
-    def _push_rates(self, session: Session, step: int) -> None:
+    def _push_rates(self, rank: Rank, step: int) -> None:
+        self._rates.check_continues(step, rank.rates)
+        rank.set_rates(self._rates.at(step))
         rates: dict[Table, float] = {}
         for handles, lr in zip(self._handles, self._rates.changed_at(step)):
             if lr is None:
@@ -488,7 +505,7 @@ class Optimizer(torch.optim.Optimizer):
                 tables = [handle.table(self.job.client) for handle in handles]
             rates.update({table: max(lr, _SMALLEST_RATE) for table in tables})
         if rates:
-            session.set_learning_rates(rates)
+            rank.session.set_learning_rates(rates)
 
     def start(self, job: job_module.Job, rank: Rank) -> Optional[Future[Any]]:
         """Creates the tables, once, and fetches the parameters of the rank's step."""
@@ -530,7 +547,7 @@ class Optimizer(torch.optim.Optimizer):
             )
             # With the step, also if the program forgets to end it.
             if rank.number == 0:
-                self._push_rates(rank.session, rank.step - job.begin_at)
+                self._push_rates(rank, rank.step - job.begin_at)
         if self._dense is None:
             return
         if rank.step == 0:
