@@ -108,6 +108,14 @@ class StateTest(unittest.TestCase):
             )
             model = pt.load_export(folder, training_program.Net(bag))
             np.testing.assert_array_equal(model(keys).detach(), plain(keys).detach())
+        # A checkpoint has no buffers.
+        with_buffers = training_program.Net(bag)
+        with_buffers.norm = torch.nn.BatchNorm1d(1, affine=False)
+        with self.assertRaisesRegex(pawl.errors.InvalidArgumentError, r"norm\.running_mean"):
+            pt.load_export(folder, with_buffers)
+        with_buffers.norm.running_mean.fill_(7)
+        loaded = pt.load_export(folder, with_buffers, strict=False)
+        self.assertEqual(float(loaded.norm.running_mean), 7)
         if official is None:
             return
         theirs = official.load_file(os.path.join(folder, "rows.safetensors"))

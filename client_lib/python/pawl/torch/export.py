@@ -466,7 +466,11 @@ def _sync_folder(path: str) -> None:
 
 
 def load_export(
-    folder: str, model: Optional[torch.nn.Module] = None, *, unknown: str = "initial"
+    folder: str,
+    model: Optional[torch.nn.Module] = None,
+    *,
+    unknown: str = "initial",
+    strict: bool = True,
 ) -> Any:
     """Reads a folder of export, or of `pawlctl export`. Needs no server.
 
@@ -476,10 +480,17 @@ def load_export(
         ordinary ones, its parameters and buffers are loaded, and it is put into evaluation mode.
       unknown: what keys read that had no row: "initial", the table's initial value, as on the
         servers; or "zero".
+      strict: False: buffers and parameters that the folder lacks keep the values of `model`. A
+        checkpoint, and so `pawlctl export`, has no buffers and no parameters that do not require a
+        gradient.
 
     Returns:
       The model (its replacement, if the model is itself a module of pawl.torch). Without `model`,
       an Exported. The predictions have the bits of those of the exported model in evaluation mode.
+
+    Raises:
+      InvalidArgumentError: the folder does not fit the model; or `strict`, and it is of `pawlctl
+        export` and lacks a buffer or parameter, such as the means of a BatchNorm.
     """
     if unknown not in ("initial", "zero"):
         raise errors.InvalidArgumentError(
@@ -508,7 +519,14 @@ def load_export(
     if model is None:
         return Exported(modules, state)
     _check_modules(model, described)
-    model.load_state_dict(state, strict=content["format"] == _FORMAT)
+    missing = [name for name in model.state_dict() if name not in state]
+    if missing and strict and content["format"] == _CHECKPOINT_FORMAT:
+        raise errors.InvalidArgumentError(
+            "a checkpoint has no buffers and no parameters that do not require a gradient, and the "
+            "model has %s: write it with pawl.torch.export, or give the model their values and "
+            "pass strict=False" % ", ".join(missing)
+        )
+    model.load_state_dict(state, strict=strict)
     return _replace(model, modules).eval()
 
 
