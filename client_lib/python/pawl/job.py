@@ -161,6 +161,11 @@ class Job:
         return self._active().step
 
     @property
+    def wait_timeout(self) -> float:
+        """Seconds that a call may wait for other ranks, which one process may host in turns."""
+        return self.ranks * self._step_timeout + RESTART_S
+
+    @property
     def is_open(self) -> bool:
         """Whether this process is still a worker of the job."""
         return self.client.is_open
@@ -668,7 +673,9 @@ class Job:
         calls = [part.start(self, rank) for part in self._parts]
         if rank.state is None and rank.step > 0 and rank.reading is None:
             assert self._states is not None
-            rank.reading = self._states.start_read(rank.session, rank.number)
+            rank.reading = self._states.start_read(
+                rank.session, rank.number, self.wait_timeout
+            )
         calls.append(rank.reading)
         for call in calls:
             while call is not None and not call.done(_FOLLOW_INTERVAL_S):

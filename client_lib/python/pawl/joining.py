@@ -36,8 +36,9 @@ def init(
         scheduler, this process starts a server of its own, and is the only worker; both end with
         it.
       step_timeout: seconds that one iteration of the loop may take before its stacks are logged
-        and `pawl run` restarts it; default: PAWL_STEP_TIMEOUT_S, or 600. Other ranks wait for two
-        minutes more, also for this process to set up its model.
+        and `pawl run` restarts it; default: PAWL_STEP_TIMEOUT_S, or 600. A rank waits for the
+        others for as long as all ranks together may take, which one process may host in turns, and
+        two minutes more.
       **options: further arguments of pawl.Client.
 
     The environment's PAWL_WORKER_DIR, if set, is a folder of this worker's own. A process that is

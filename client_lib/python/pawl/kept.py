@@ -223,12 +223,12 @@ class StateTable:
         """Another process writes the rank's state from now on."""
         self._saved.pop(rank, None)
 
-    def start_read(self, session: Session, rank: int) -> Future[np.ndarray]:
+    def start_read(self, session: Session, rank: int, timeout: float) -> Future[np.ndarray]:
         """Fetches the headers of a rank's areas; see finish_read."""
         headers = np.empty((self._areas, _FLOATS), np.float32)
         keys = np.concatenate([_keys(rank, area, [0]) for area in range(self._areas)])
         item = pull_item(self.table, keys, out=headers, distinct=True)
-        return session.pull([item], result=headers)
+        return session.pull([item], timeout=timeout, result=headers)
 
     def finish_read(
         self, session: Session, rank: int, step: int, headers: np.ndarray

@@ -85,7 +85,7 @@ class StateTableTest(unittest.TestCase):
 
     def read(self, rank, step, mode="ASYNC", **options):
         table = kept.StateTable(self.client, mode, **options)
-        headers = table.start_read(self.session, rank).wait()
+        headers = table.start_read(self.session, rank, 60).wait()
         return table.finish_read(self.session, rank, step, headers)
 
     def test_newest_state_up_to_the_step_is_read(self):
@@ -121,7 +121,7 @@ class StateTableTest(unittest.TestCase):
             (pushed,) = old.items(7, step, data)
             self.session.push([pushed]).wait()
         # The predecessor dies before it ends the second step, which repeats the state.
-        headers = new.start_read(self.session, 7).wait()
+        headers = new.start_read(self.session, 7, 60).wait()
         self.assertEqual(new.finish_read(self.session, 7, 2, headers), data)
         (again,) = new.items(7, 2, data)
         np.testing.assert_array_equal(again.keys, pushed.keys)

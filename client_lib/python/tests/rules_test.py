@@ -15,6 +15,9 @@ import torch
 import pawl
 import pawl.torch as pt
 
+# Long enough for a call to a loaded machine.
+CALL_TIMEOUT_S = 10
+
 BEGIN = """
 import gc, signal, sys, types, weakref
 import numpy as np
@@ -244,6 +247,29 @@ class StartedJobTest(unittest.TestCase):
                 optimizer.zero_grad()
                 net(values).sum().backward()
                 optimizer.step()
+
+    def test_rank_waits_for_others_beyond_the_timeout_of_a_call(self):
+        rows = pt.Embedding("t", 1, optimizer=pawl.SGD(1.0))
+        net = torch.nn.Sequential(rows, torch.nn.Linear(1, 1))
+        with pawl.LocalCluster(job={"logical_workers": 2, "partitions": 4}) as cluster:
+            with pawl.init(cluster.scheduler, call_timeout=CALL_TIMEOUT_S) as job:
+                optimizer = pt.Optimizer(net, dense=pawl.SGD(0.5))
+                batches = []
+
+                def prefetch(batch):
+                    # Not for the second step, whose pull is that of optimizer.step().
+                    batches.append(batch)
+                    return {rows: batch[0]} if len(batches) > 2 else {}
+
+                data = pawl.data.Arrays(torch.arange(12), batch_size=4)
+                for (keys,) in job.steps(data, prefetch=prefetch):
+                    if job.rank == 1 and job.step < 2:
+                        # Rank 0 waits for the parameters of its next step.
+                        self.assertFalse(optimizer._dense._coming.pull.done(CALL_TIMEOUT_S + 2))
+                    optimizer.zero_grad()
+                    net(keys).sum().backward()
+                    optimizer.step()
+        self.assertEqual(len(batches), 4)
 
     def test_new_parameter_of_a_started_job_is_refused_by_name(self):
         net = torch.nn.Sequential(torch.nn.Linear(1, 1))

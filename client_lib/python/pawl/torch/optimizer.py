@@ -335,14 +335,16 @@ class _Dense:
         """`pull` fetches what to_pull has returned."""
         self._coming = _Coming(session, step, pull, values)
 
-    def start(self, session: Session, step: int, reuse: bool) -> Optional[Future[Any]]:
+    def start(
+        self, session: Session, step: int, timeout: float, reuse: bool
+    ) -> Optional[Future[Any]]:
         """As StepPart.start. `reuse`: the parameters of a step never change."""
         if reuse and self._step == step:
             return None
         wanted = self.to_pull(step)
         if wanted is not None:
             part, values = wanted
-            self.on_pull(session, step, session.pull([part], step=step), values)
+            self.on_pull(session, step, session.pull([part], step=step, timeout=timeout), values)
         assert self._coming is not None
         return self._coming.pull
 
@@ -475,7 +477,7 @@ class Optimizer(torch.optim.Optimizer):
                 parts += self._dense.gradients(weight, self._element_type)
         job.end_step(parts)
         if self._dense is not None and job.mode == "SYNC":
-            self._dense.start(session, job.next_step, reuse=True)
+            self._dense.start(session, job.next_step, job.wait_timeout, reuse=True)
         if loss is not None:
             job.report_loss(float(loss))
         return loss
@@ -526,10 +528,14 @@ class Optimizer(torch.optim.Optimizer):
         if rank.step == 0 or job.mode == "ASYNC" and self._dense is None:
             return None
         if self._dense is not None:
-            return self._dense.start(rank.session, rank.step, reuse=job.mode == "SYNC")
+            return self._dense.start(
+                rank.session, rank.step, job.wait_timeout, reuse=job.mode == "SYNC"
+            )
         # Any row tells that the mode lets the rank begin its step: lookups wait only briefly then.
         table = self._lookups[0].handles[0].table(job.client)
-        return rank.session.pull([pull_item(table, [0])], step=rank.step)
+        return rank.session.pull(
+            [pull_item(table, [0])], step=rank.step, timeout=job.wait_timeout
+        )
 
     def is_ready(self, job: job_module.Job, rank: Rank) -> bool:
         """Whether the parameters have arrived, or rank 0 has set them if a pull does not wait."""
@@ -568,7 +574,7 @@ class Optimizer(torch.optim.Optimizer):
         if self._dense is not None and job.mode == "SYNC":
             dense = self._dense.to_pull(step)
         pull: Future[Any] = rank.session.pull(
-            parts if dense is None else parts + [dense[0]], step=step
+            parts if dense is None else parts + [dense[0]], step=step, timeout=job.wait_timeout
         )
         for fetch in fetches:
             fetch.pull = pull
