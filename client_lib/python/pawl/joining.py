@@ -66,17 +66,17 @@ def init(
     else:
         client = Client(scheduler, worker=True, **options)
     joined = Job(client, step_timeout, cluster)
-    if job is not None:
-        try:
+    try:
+        if job is not None:
             job.check(joined.client.job)
-        except errors.Error:
-            joined.close()
-            raise
+        if folder is not None:
+            description = joined.client.describe()
+            folder.write_node(description["node"], int(description["job_id"]), options["node"][2])
+        joined.on_close = _Exit(joined).forget
+    except BaseException:
+        joined.close()
+        raise
     job_module.set_current(joined)
-    if folder is not None:
-        description = joined.client.describe()
-        folder.write_node(description["node"], int(description["job_id"]), options["node"][2])
-    joined.on_close = _Exit(joined).forget
     return joined
 
 

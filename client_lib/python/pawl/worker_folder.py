@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from typing import Any, Optional
 
-from pawl import errors
+_log = logging.getLogger("pawl")
 
 
 class WorkerFolder:
-    """The folder that the environment's PAWL_WORKER_DIR names; used by one process at a time."""
+    """The folder that the environment's PAWL_WORKER_DIR names; used by one process at a time.
+
+    A file that cannot be read or written is a warning: the successor does without it.
+    """
 
     def __init__(self, path: str):
         self._path = path
@@ -25,16 +29,19 @@ class WorkerFolder:
     def previous_node(self) -> tuple[str, int, int]:
         """The node and job of the previous process, and how many processes have had the folder.
 
-        Counts this process too.
+        Counts this process too. Without a predecessor: "", 0, 1.
         """
         node, job_id, start_count = self._read_node()
         # Before this process registers, so that a count is used only once.
-        self.write_node(node, job_id, start_count + 1)
+        if not self.write_node(node, job_id, start_count + 1):
+            return "", 0, 1
         return node, job_id, start_count + 1
 
-    def write_node(self, node: str, job_id: int, start_count: int) -> None:
-        """The node that this process is."""
-        self._write("node.json", {"node": node, "job_id": job_id, "start_count": start_count})
+    def write_node(self, node: str, job_id: int, start_count: int) -> bool:
+        """The node that this process is. Returns whether it was written."""
+        return self._write(
+            "node.json", {"node": node, "job_id": job_id, "start_count": start_count}
+        )
 
     def is_repeated(self, rank: int, step: int, exception: str) -> bool:
         """Whether the previous process has ended in the same way. Notes it for the next one."""
@@ -57,13 +64,21 @@ class WorkerFolder:
             return str(node["node"]), int(node["job_id"]), int(node["start_count"])
         except FileNotFoundError:
             return "", 0, 0
-        except (ValueError, KeyError, TypeError) as error:
-            raise errors.InvalidArgumentError(
-                "%s is damaged (%s): remove it" % (path, error)
-            ) from error
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            _log.warning("this worker joins as a new one: %s cannot be read: %r", path, error)
+            return "", 0, 0
 
-    def _write(self, name: str, content: dict[str, Any]) -> None:
+    def _write(self, name: str, content: dict[str, Any]) -> bool:
         path = os.path.join(self._path, name)
-        with open(path + ".new", "w", encoding="utf-8") as file:
-            json.dump(content, file)
-        os.replace(path + ".new", path)
+        try:
+            with open(path + ".new", "w", encoding="utf-8") as file:
+                json.dump(content, file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(path + ".new", path)
+        except OSError as error:
+            _log.warning(
+                "%s cannot be written, and a restarted worker does without it: %s", path, error
+            )
+            return False
+        return True

@@ -144,6 +144,13 @@ class JobTest(unittest.TestCase):
         self.assertEqual(self.failures_after(error), 0)
         self.assertEqual(self.failures_after(error, error), 1)
 
+    def test_failure_is_reported_although_the_disk_is_full(self):
+        with tempfile.TemporaryDirectory(dir=os.environ.get("TEST_TMPDIR")) as folder:
+            os.mkdir(os.path.join(folder, "exception.json.new"))
+            with mock.patch.dict(os.environ, PAWL_WORKER_DIR=folder), self.assertLogs("pawl"):
+                self.job.on_exception(errors.InvalidArgumentError("wrong"))
+        self.assertIn("pawl_finish_rank", [name for name, _ in self.client.calls])
+
     def test_assigned_rank_stays(self):
         self.job._hosted.assigned = {3: 7}
         self.job._hosted.give_up_others()
@@ -212,6 +219,35 @@ class JobTest(unittest.TestCase):
         # One that the program steps is not refused; the next check is that of the data.
         with self.assertRaisesRegex(errors.InvalidArgumentError, "a SYNC job cannot train on list"):
             next(self.job.steps([]))
+
+
+class WorkerFolderTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(dir=os.environ.get("TEST_TMPDIR"))
+        self.addCleanup(folder.cleanup)
+        self.folder = WorkerFolder(folder.name)
+        self.file = os.path.join(folder.name, "node.json")
+
+    def test_successor_gets_the_node_that_was_written(self):
+        self.assertEqual(self.folder.previous_node(), ("", 0, 1))
+        self.folder.write_node("worker-3", 7, 1)
+        self.assertEqual(self.folder.previous_node(), ("worker-3", 7, 2))
+
+    def test_damaged_file_means_no_predecessor(self):
+        for text in ("", "[]", '{"node": "worker-3"}', "{"):
+            with open(self.file, "w", encoding="utf-8") as file:
+                file.write(text)
+            with self.assertLogs("pawl") as logs:
+                self.assertEqual(self.folder.previous_node(), ("", 0, 1), text)
+            self.assertIn("joins as a new one", logs.output[0])
+        self.assertEqual(self.folder.previous_node(), ("", 0, 2))
+
+    def test_folder_that_cannot_be_written_means_no_predecessor(self):
+        self.folder.write_node("worker-3", 7, 1)
+        os.mkdir(self.file + ".new")
+        # A start that is not counted would be taken for the one before.
+        with self.assertLogs("pawl"):
+            self.assertEqual(self.folder.previous_node(), ("", 0, 1))
 
 
 class BackupWorkersTest(unittest.TestCase):

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import textwrap
 import unittest
+from unittest import mock
 
 import torch
 
@@ -270,6 +271,14 @@ class StartedJobTest(unittest.TestCase):
                     net(keys).sum().backward()
                     optimizer.step()
         self.assertEqual(len(batches), 4)
+
+    def test_job_that_is_not_joined_entirely_is_left(self):
+        with pawl.LocalCluster(job={"logical_workers": 1, "partitions": 4}) as cluster:
+            with mock.patch("pawl.joining._Exit", side_effect=OSError("failed")):
+                with self.assertRaisesRegex(OSError, "failed"):
+                    pawl.init(cluster.scheduler)
+            with pawl.init(cluster.scheduler) as job:
+                self.assertIs(pawl.job.current(), job)
 
     def test_new_parameter_of_a_started_job_is_refused_by_name(self):
         net = torch.nn.Sequential(torch.nn.Linear(1, 1))
