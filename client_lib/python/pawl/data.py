@@ -7,9 +7,22 @@ also to torch's DataLoader (as `batch_sampler`); `Arrays` gives the samples of a
 
 from __future__ import annotations
 
+import collections
+import dataclasses
+import itertools
 import sys
 import zlib
-from typing import Any, Callable, Iterator, Optional, Protocol, Sequence, runtime_checkable
+from typing import (
+    Any,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Optional,
+    Protocol,
+    Sequence,
+    runtime_checkable,
+)
 
 import numpy as np
 
@@ -82,6 +95,8 @@ class Source(Protocol):
 
 # As a number of steps: only the end of the data tells.
 ENDLESS = 2**62
+# How many parts of a batch are searched for an array.
+_PARTS_OF_BATCH = 32
 
 
 def _mix(x: np.ndarray) -> np.ndarray:
@@ -321,22 +336,60 @@ class _Loader:
             return iter(self._loader)
 
 
-class _Stream:
-    """Any iterable: one pass, whose batches go to whichever rank asks."""
+class Stream:
+    """Any iterable: one pass, whose batches go to the ranks in the order in which they ask."""
 
     def __init__(self, iterable: Any):
         self._iterator = iter(iterable)
+        self._given_back: collections.deque[Any] = collections.deque()
+        # Of the latest batch; 0: there was none.
+        self.batch_samples = 0
 
     def step_count(self) -> int:
+        """Only the end of the iterable tells."""
         return ENDLESS
 
     def share(self, step: int, rank: int, ranks: int) -> tuple[int, int]:
+        """In batches: a batch tells its samples only when it is read."""
         del step, rank
         return 1, ranks
 
     def batches(self, rank: int, ranks: int, first_step: int) -> Iterator[Any]:
+        """The same for all ranks."""
         del rank, ranks, first_step
-        return self._iterator
+        return self
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        batch = self._given_back.popleft() if self._given_back else next(self._iterator)
+        self.batch_samples = samples_of(batch)
+        return batch
+
+    def give_back(self, batch: Any) -> None:
+        """A rank that leaves has not used its batch: another one gets it."""
+        self._given_back.append(batch)
+
+
+def samples_of(batch: Any) -> int:
+    """The length of a batch's first array or tensor; 1 if there is none."""
+    return _length(batch) or 1
+
+
+def _length(batch: Any) -> Optional[int]:
+    shape = getattr(batch, "shape", None)
+    if isinstance(shape, tuple):
+        return int(shape[0]) if shape else None
+    parts: Iterable[Any] = ()
+    if isinstance(batch, (list, tuple)):
+        parts = batch
+    elif isinstance(batch, Mapping):
+        parts = batch.values()
+    elif dataclasses.is_dataclass(batch):
+        parts = vars(batch).values()
+    lengths = map(_length, itertools.islice(parts, _PARTS_OF_BATCH))
+    return next((length for length in lengths if length is not None), None)
 
 
 def source_of(data: Any, mode: str) -> Source:
@@ -355,7 +408,7 @@ def source_of(data: Any, mode: str) -> Source:
             )
         return _Loader(data, sampler)
     if mode != "SYNC":
-        return _Stream(data)
+        return Stream(data)
     raise errors.InvalidArgumentError(
         "a SYNC job cannot train on %s: a rank that is restarted must see the same batches again. "
         "Use pawl.data.Arrays, a DataLoader with batch_sampler=pawl.data.Sampler(...), or a class "

@@ -8,7 +8,7 @@ from typing import Any, Callable, Optional
 
 from pawl import _abi, errors
 from pawl.client import Client
-from pawl.data import Source
+from pawl.data import Source, Stream
 from pawl.futures import Future
 from pawl.rank import Rank
 from pawl.session import Session
@@ -104,9 +104,13 @@ class HostedRanks:
         batches = self._source.batches(number, self.total, first)
         rank = Rank(number, incarnation, session, batches, step)
         # Its predecessors' too: each sample counts once.
-        rank.samples = sum(
-            self._source.share(done, number, self.total)[0] for done in range(first)
-        )
+        if isinstance(self._source, Stream):
+            rank.samples = first * self._source.batch_samples
+            rank.uncounted_batches = first if rank.samples == 0 else 0
+        else:
+            rank.samples = sum(
+                self._source.share(done, number, self.total)[0] for done in range(first)
+            )
         self.ranks[number] = rank
 
     def next(self, end: int) -> Optional[Rank]:
@@ -124,6 +128,8 @@ class HostedRanks:
         """Stops hosting the rank."""
         rank = self.ranks.pop(number)
         self.done[number] = (rank.ended_steps(), rank.samples)
+        if rank.has_batch and isinstance(self._source, Stream):
+            self._source.give_back(rank.batch)
         self._on_close(number)
         rank.session.close()
 

@@ -312,6 +312,8 @@ class Job:
                     self.end_step([])
                     self._save_and_send(rank)
                     continue
+                if isinstance(source, data_module.Stream):
+                    mine = data_module.samples_of(rank.batch)
                 batch, step = rank.batch, rank.step
                 rank.batch, rank.has_batch = None, False
                 if prefetch is not None and self._has_samples(rank, step + 1) and self._read(rank):
@@ -324,7 +326,7 @@ class Job:
                 if not self._step_ended:
                     self._end_forgotten_step()
                 self._save_and_send(rank)
-                rank.samples += mine
+                rank.count_batch(mine)
                 self._report()
             finally:
                 self._rank = self._unsent = None

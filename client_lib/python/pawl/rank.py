@@ -49,6 +49,8 @@ class Rank:
         self.batches = batches
         self.step = step
         self.samples = 0
+        # Batches of a stream that predecessors have trained on, until a batch tells their size.
+        self.uncounted_batches = 0
         # The batch of `step`, if it has been read.
         self.batch: Any = None
         self.has_batch = False
@@ -67,6 +69,11 @@ class Rank:
         self.unsent: Optional[list[Any]] = None
         # Known once a stream has ended.
         self.step_count = ENDLESS
+
+    def count_batch(self, samples: int) -> None:
+        """Adds the samples of a batch. Those of a stream's earlier ones are taken to be as many."""
+        self.samples += samples * (1 + self.uncounted_batches)
+        self.uncounted_batches = 0
 
     def set_rates(self, rates: list[float]) -> None:
         """The step's learning rates, which become part of the rank's state."""

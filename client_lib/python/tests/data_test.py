@@ -1,11 +1,37 @@
 """pawl.data: batches are a function of seed, epoch, step and rank."""
 
+import dataclasses
 import types
 import unittest
 
 import numpy as np
 
 from pawl import data, errors
+
+
+class StreamTest(unittest.TestCase):
+    def test_batch_that_is_given_back_comes_next(self):
+        stream = data.Stream(["a", "b", "c"])
+        first, second = stream.batches(0, 2, 0), stream.batches(1, 2, 0)
+        self.assertEqual([next(first), next(second)], ["a", "b"])
+        stream.give_back("a")
+        self.assertEqual(list(second), ["a", "c"])
+        # Another rank has come to its end.
+        stream.give_back("c")
+        self.assertEqual(list(first), ["c"])
+
+    def test_samples_of_a_batch_are_the_length_of_its_first_array(self):
+        array = np.zeros((7, 2))
+
+        @dataclasses.dataclass
+        class Batch:
+            name: str
+            array: np.ndarray
+
+        for batch in array, (array, "x"), [array], {"a": {"b": array}}, Batch("x", array):
+            self.assertEqual(data.samples_of(batch), 7)
+        for batch in "text", 3, [], (1, 2), np.float32(1), None:
+            self.assertEqual(data.samples_of(batch), 1)
 
 
 class SamplerTest(unittest.TestCase):

@@ -9,7 +9,7 @@ from unittest import mock
 import numpy as np
 import torch
 
-from pawl import _abi, errors
+from pawl import _abi, data, errors
 from pawl.data import ENDLESS
 from pawl.job import Job
 from pawl.rank import Rank
@@ -82,6 +82,30 @@ class JobTest(unittest.TestCase):
 
     def given_up(self):
         return [rank for name, rank in self.client.calls if name == "pawl_give_up_ranks"]
+
+    def test_batch_that_a_rank_has_read_ahead_goes_to_another(self):
+        stream = data.Stream(["a", "b"])
+        self.job._hosted.read(stream, 0)
+        self.rank.batches = stream.batches(3, 4, 0)
+        self.assertTrue(self.job._read(self.rank))
+        self.job._hosted.give_up_others()
+        self.assertEqual(self.given_up(), [3])
+        self.assertEqual(list(stream.batches(0, 4, 0)), ["a", "b"])
+
+    def test_batches_of_a_predecessor_have_as_many_samples_as_those_here(self):
+        stream = data.Stream([np.zeros(96), np.zeros(40)])
+        hosted = self.job._hosted
+        hosted.read(stream, 0)
+        self.client.handle = "client"
+        with mock.patch("pawl._abi.invoke", return_value=5):
+            hosted._take_over(0, 1)
+            for samples in 96, 40:
+                self.assertEqual(len(next(stream)), samples)
+                hosted.ranks[0].count_batch(samples)
+            hosted._take_over(2, 1)
+        self.assertEqual(hosted.ranks[0].samples, 6 * 96 + 40)
+        # It comes after the last batch, and gets none.
+        self.assertEqual(hosted.ranks[2].samples, 5 * 40)
 
     def test_rank_stays_until_the_step_that_is_computed_has_ended(self):
         self.job._rank, self.job._computing = self.rank, True

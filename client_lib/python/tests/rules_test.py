@@ -272,6 +272,14 @@ class StartedJobTest(unittest.TestCase):
                     optimizer.step()
         self.assertEqual(len(batches), 4)
 
+    def test_samples_of_an_iterable_are_those_of_its_batches(self):
+        settings = {"logical_workers": 2, "partitions": 4, "consistency.mode": "ASYNC"}
+        with pawl.LocalCluster(job=settings) as cluster:
+            with pawl.init(cluster.scheduler) as job:
+                for _ in job.steps([torch.ones(length, 2) for length in (5, 5, 7)]):
+                    job.end_step([])
+                self.assertEqual(int(job.status()["samples"]), 17)
+
     def test_job_that_is_not_joined_entirely_is_left(self):
         with pawl.LocalCluster(job={"logical_workers": 1, "partitions": 4}) as cluster:
             with mock.patch("pawl.joining._Exit", side_effect=OSError("failed")):
