@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, ClassVar, Optional
 
+from pawl import errors
+
 
 class _Message:
     """A dataclass whose fields are those of a message of the same kind."""
@@ -73,10 +75,20 @@ class Xavier(Initializer):
 
 @dataclasses.dataclass(frozen=True)
 class ZeroFrom(Initializer):
-    """The values of `init`, but 0 from a column of the row on."""
+    """The values of `init`, but 0 from a column of the row on: one above 0.
+
+    Raises InvalidArgumentError for another column, and if `init` is a ZeroFrom.
+    """
 
     init: Initializer
     column: int
+
+    def __post_init__(self) -> None:
+        if self.column < 1 or isinstance(self.init, ZeroFrom):
+            raise errors.InvalidArgumentError(
+                "%r: the column must be above 0 (Constant(0.0) is 0 everywhere), and given once"
+                % (self,)
+            )
 
     def to_json(self) -> dict[str, Any]:
         return {**self.init.to_json(), "zero_from": self.column}
@@ -202,6 +214,8 @@ class Clipped(Optimizer):
       optimizer: what is done with the clipped gradient.
       norm: the largest Euclidean norm of a row's gradient, or of a block of a dense table; 0: any.
       value: the largest absolute value of an element; 0: any.
+
+    Raises InvalidArgumentError if `optimizer` is a Clipped that has the same limit already.
     """
 
     optimizer: Optimizer = SGD()
@@ -212,10 +226,17 @@ class Clipped(Optimizer):
         fields = {"lr": optimizer.lr, "optimizer": optimizer, "norm": norm, "value": value}
         for name, field in fields.items():
             object.__setattr__(self, name, field)
+        twice = sorted(set(self._limits()) & set(optimizer.to_json()))
+        if twice:
+            raise errors.InvalidArgumentError("%r has %s twice" % (self, ", ".join(twice)))
+
+    def _limits(self) -> dict[str, float]:
+        limits = {"clip_norm": self.norm, "clip_value": self.value}
+        return {name: limit for name, limit in limits.items() if limit != 0}
 
     def to_json(self) -> dict[str, Any]:
         """pawl.Optimizer."""
-        return {**self.optimizer.to_json(), "clip_norm": self.norm, "clip_value": self.value}
+        return {**self.optimizer.to_json(), **self._limits()}
 
 
 def sparse_spec(name: str, dim: int, optimizer: Optimizer, init: Initializer) -> dict[str, Any]:

@@ -259,6 +259,23 @@ class ClientTest(unittest.TestCase):
             expected = [[-1.2, -1.6]] if name == "norm" else [[-1.5, -1.5]]
             np.testing.assert_allclose(table.pull([1]), expected, rtol=1e-6)
 
+    def test_limits_of_nested_clippings_hold_together(self):
+        by_norm = pawl.Clipped(pawl.SGD(1.0), norm=4.0)
+        both = pawl.Clipped(by_norm, value=3.0)
+        self.assertEqual(
+            both.to_json(), {**pawl.SGD(1.0).to_json(), "clip_norm": 4.0, "clip_value": 3.0}
+        )
+        with self.assertRaisesRegex(pawl.InvalidArgumentError, "has clip_norm twice"):
+            pawl.Clipped(both, norm=1.0)
+        begin = pawl.ZeroFrom(pawl.Constant(1.0), 1)
+        table = self.client.table("clipped/both", dim=2, optimizer=both, init=begin)
+        # The value's limit makes it (3, 3), the norm's then (sqrt(8), sqrt(8)).
+        table.push([1], np.array([[6, 8]], np.float32))
+        np.testing.assert_allclose(table.pull([1]), [[1 - 8**0.5, -(8**0.5)]], rtol=1e-6)
+        for init, column in (begin, 2), (pawl.Constant(1.0), 0):
+            with self.assertRaisesRegex(pawl.InvalidArgumentError, "above 0 .* given once"):
+                pawl.ZeroFrom(init, column)
+
     def test_assign_sets_rows_and_their_slots(self):
         table = self.table(optimizer=pawl.Adagrad(1.0))
         table.push([1, 2], np.full((2, 2), 3.0))
