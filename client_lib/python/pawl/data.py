@@ -41,6 +41,8 @@ def hash64(values: Any, column: Optional[str] = None) -> np.ndarray:
 
     Also in the processes of a DataLoader. As torch's keys: `torch.from_numpy(keys.view("int64"))`.
     """
+    if np.ma.is_masked(values):
+        raise errors.InvalidArgumentError("a category is masked; give it a value, such as ''")
     # NumPy's own types for texts would drop zeros at their ends.
     is_plain = isinstance(values, (str, bytes, list, tuple))
     array = np.array(values, dtype=object) if is_plain else np.asarray(values)

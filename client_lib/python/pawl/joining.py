@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import signal
 import sys
@@ -134,7 +135,10 @@ class _Exit:
             pass
         except errors.Error:
             traceback.print_exc()
-            sys.stderr.flush()
+            for stream in (sys.stdout, sys.stderr):
+                # It may be closed, or absent.
+                with contextlib.suppress(AttributeError, OSError, ValueError):
+                    stream.flush()
             # An exception would not change the exit code here.
             os._exit(1)
 

@@ -132,6 +132,11 @@ class SourceTest(unittest.TestCase):
         for wrong in ([None], [0.5], np.array([None, "a"], object), [True]):
             with self.assertRaises(errors.InvalidArgumentError):
                 data.hash64(wrong)
+        for column in np.array([3, 4]), np.array(["a", "b"]):
+            masked = np.ma.array(column, mask=[False, True])
+            with self.assertRaisesRegex(errors.InvalidArgumentError, "is masked"):
+                data.hash64(masked)
+            np.testing.assert_array_equal(data.hash64(masked[:1]), data.hash64(column[:1]))
 
     def test_sync_refuses_what_cannot_be_repeated(self):
         with self.assertRaises(errors.InvalidArgumentError) as raised:

@@ -604,6 +604,13 @@ class TorchTest(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "keys are a ndarray; they must be a torch.Tensor"):
             module(np.array([[1]]))
 
+    def test_offsets_that_leave_keys_out_are_refused(self):
+        module = pt.EmbeddingBag(self.name(), 2)
+        self.start(module)
+        for begins in [1, 2], [2]:
+            with self.assertRaisesRegex(RuntimeError, r"offsets\[0\] has to be 0"):
+                module(torch.arange(3), torch.tensor(begins))
+
     def test_keys_of_all_64_bits(self):
         module = pt.Embedding(self.name(), 1, optimizer=pawl.SGD(1.0), init=pawl.Constant(0.0))
         optimizer = self.start(module)

@@ -169,6 +169,29 @@ class TrainingTest(unittest.TestCase):
                         self.assertEqual(cluster.status()["state"], "RUNNING")
                 self.assertEqual(process.returncode, 128 + signal.SIGTERM if is_told else 0)
 
+    def test_output_of_a_program_whose_job_fails_at_its_end_is_complete(self):
+        program = (
+            "import numpy, pawl\n"
+            "job = pawl.init()\n"
+            "for _ in job.steps(pawl.data.Arrays(numpy.arange(4), batch_size=2)):\n"
+            "    job.end_step([])\n"
+            "job.fail('bad data')\n"
+            "print('trained')\n"
+        )
+        with pawl.LocalCluster(job={"logical_workers": 1, "partitions": 8}) as cluster:
+            ended = subprocess.run(
+                [sys.executable, "-c", program],
+                env={
+                    **os.environ, "PAWL_SCHEDULER": cluster.scheduler, "PYTHONUNBUFFERED": ""
+                },
+                capture_output=True,
+                check=False,
+                text=True,
+                timeout=TIMEOUT_S,
+            )
+        self.assertEqual((ended.returncode, ended.stdout), (1, "trained\n"), ended.stderr)
+        self.assertIn("bad data", ended.stderr)
+
     def test_torchrun_starts_the_workers_of_a_cluster(self):
         run = Run()
         run.finish()

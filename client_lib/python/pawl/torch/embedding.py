@@ -170,6 +170,8 @@ class EmbeddingBag(_OneTable):
         if keys.dim() != 1 or offsets is None or offsets.dim() != 1:
             return None
         begins = numpy_keys(offsets)
+        if begins.size > 0 and begins[0] != 0:
+            return None
         return begins if self.include_last_offset else np.append(begins, len(keys))
 
 
