@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -39,14 +41,30 @@ def _exec(*arguments: str) -> NoReturn:
     os.execv(program, [program, *arguments])
 
 
+@functools.lru_cache
+def _flags_with_values(command: str) -> set[str]:
+    """The command's flags whose value may be the next word, as in `--servers 2`."""
+    shown = subprocess.run(
+        [_abi.program("pawlctl"), command, "--help"], capture_output=True, text=True, check=False
+    )
+    return set(re.findall(r"^  (--\w+)=", shown.stdout, re.MULTILINE))
+
+
 def _run(command: str, arguments: list[str]) -> NoReturn:
     """Puts `-- PYTHON` before the program."""
+    is_value = False
     for place, word in enumerate(arguments):
+        if is_value:
+            is_value = False
+            continue
         if word == "--":
             _exec(command, *arguments)
-        # Not the value of a flag, as in `--servers 2`.
+        if word.startswith("-"):
+            is_value = "=" not in word and word in _flags_with_values(command)
+            continue
+        # A word that is no program is a mistake that pawlctl names.
         is_program = os.path.isfile(word) and os.access(word, os.X_OK) or shutil.which(word)
-        if not word.startswith("-") and (word.endswith(".py") or is_program):
+        if word.endswith(".py") or is_program:
             # Unbuffered: logs show lines as they are printed.
             python = [sys.executable, "-u"] if word.endswith(".py") else []
             program = [*python, *arguments[place:]]

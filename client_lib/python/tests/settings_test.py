@@ -12,6 +12,7 @@ import unittest
 import numpy as np
 
 import pawl
+from pawl import _abi
 
 PROGRAM = """
 import json, pathlib, sys
@@ -121,7 +122,14 @@ class WrapperTest(unittest.TestCase):
         self.bin = os.path.join(folder.name, "bin")
         os.mkdir(self.bin)
         stub = pathlib.Path(self.bin, "pawlctl")
-        stub.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n', encoding="utf-8")
+        shown = subprocess.run(
+            [_abi.program("pawlctl"), "run", "--help"], stdout=subprocess.PIPE, check=True
+        )
+        pathlib.Path(self.bin, "help").write_bytes(shown.stdout)
+        stub.write_text(
+            '#!/bin/sh\ntest "$2" = --help && exec cat "${0%/*}/help"\nprintf "%s\\n" "$@"\n',
+            encoding="utf-8",
+        )
         stub.chmod(stub.stat().st_mode | stat.S_IXUSR)
 
     def words(self, *arguments):
@@ -149,6 +157,15 @@ class WrapperTest(unittest.TestCase):
         pathlib.Path(self.program).write_text("print()", encoding="utf-8")
         words = self.words("run", "--workers=2", self.program)
         self.assertEqual(words, ["run", "--workers=2", "--", sys.executable, "-u", self.program])
+
+    def test_value_of_a_flag_is_not_the_program(self):
+        pathlib.Path(self.program).write_text("print()", encoding="utf-8")
+        python = ["--", sys.executable, "-u", self.program]
+        # A program on PATH, and a switch, which has no value.
+        for flags in (["--out", "test", "--workers", "2"], ["--tls"], ["--out", "train.py"]):
+            self.assertEqual(self.words("run", *flags, self.program), ["run", *flags, *python])
+        words = self.words("run", "--tls", "test", "-f")
+        self.assertEqual(words, ["run", "--tls", "--", "test", "-f"])
 
 
 if __name__ == "__main__":
