@@ -278,6 +278,26 @@ class TorchTest(unittest.TestCase):
         self.assertEqual(mine.keys(), other.keys())
         torch.testing.assert_close(mine.values(), other.values())
 
+    @unittest.skipUnless(HAVE_TORCHREC, "needs TorchRec")
+    def test_initial_rows_are_those_of_torchrecs_config(self):
+        def initializer(init=None, **settings):
+            config = EmbeddingBagConfig(
+                name="t", embedding_dim=4, num_embeddings=100, feature_names=["a"], **settings
+            )
+            config.init = init
+            return pt.EmbeddingBagCollection([config]).handles[0].spec["initializer"]
+
+        self.assertEqual(initializer(), pawl.Normal(0.0, 0.01).to_json())
+        bounds = {"weight_init_min": -0.25, "weight_init_max": 0.5}
+        self.assertEqual(initializer(**bounds), pawl.Uniform(-0.25, 0.5).to_json())
+        self.assertEqual(initializer(weight_init_max=0.5), pawl.Uniform(-0.1, 0.5).to_json())
+        uniform = functools.partial(torch.nn.init.uniform_, a=0.0, b=1.0)
+        for function in uniform, torch.nn.init.zeros_:
+            with self.assertRaisesRegex(pawl.InvalidArgumentError, "'t' has an init_fn"):
+                initializer(init_fn=function)
+            own = pawl.Constant(0.0)
+            self.assertEqual(initializer(own, init_fn=function), own.to_json())
+
     def test_several_lookups_of_a_table_are_one_gradient(self):
         module = pt.EmbeddingBag(
             self.name(), 2, optimizer=pawl.Adagrad(1.0), init=pawl.Constant(0.0)

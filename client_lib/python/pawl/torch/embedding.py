@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any, Iterable, Optional
 
 import numpy as np
@@ -309,6 +310,30 @@ def names_of_results(tables: Iterable[Any]) -> list[list[str]]:
     ]
 
 
+def _initializer_of(table: Any, default: specs.Initializer) -> specs.Initializer:
+    """A config's own initializer, that of TorchRec's bounds, or the default."""
+    own = getattr(table, "init", None)
+    if own is not None:
+        return own
+    bounds = [getattr(table, "weight_init_" + name, None) for name in ("min", "max")]
+    # TorchRec's configs have one that draws uniformly between the bounds, if they are given none.
+    function = getattr(table, "init_fn", None)
+    is_given = function is not None
+    if isinstance(function, functools.partial) and function.func is torch.nn.init.uniform_:
+        drawn = [table.get_weight_init_min(), table.get_weight_init_max()]
+        is_given = [function.keywords.get(name) for name in ("a", "b")] != drawn
+    if is_given:
+        raise errors.InvalidArgumentError(
+            "table %r has an init_fn, and servers draw the rows: give the config an attribute "
+            "`init` instead, such as pawl.Normal(0.0, 0.01)" % table.name
+        )
+    if bounds == [None, None]:
+        return default
+    if None in bounds:
+        bounds = [table.get_weight_init_min(), table.get_weight_init_max()]
+    return specs.Uniform(*bounds)
+
+
 class _Collection(LookupModule):
     """The part that both collections share: lookups of the features of a KeyedJaggedTensor."""
 
@@ -338,7 +363,7 @@ class _Collection(LookupModule):
                     table.name,
                     table.embedding_dim,
                     getattr(table, "optimizer", None) or optimizer or specs.Adagrad(),
-                    getattr(table, "init", None) or init,
+                    _initializer_of(table, init),
                 )
             )
 
