@@ -27,7 +27,7 @@ class PendingRpcsTest : public testing::Test {
     Suspend(pending_.joins, std::string("worker-0"));
     Suspend(pending_.exchanges, {1, "addresses"});
     Suspend(pending_.watches, uint64_t{1});
-    Suspend(pending_.evaluations, uint64_t{1});
+    Suspend(pending_.evaluations, PendingRpcs::EvaluationCall{.evaluation = 1});
     Suspend(pending_.checkpoints, std::string("/c"));
   }
 

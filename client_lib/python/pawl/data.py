@@ -344,7 +344,7 @@ class Stream:
     def __init__(self, iterable: Any):
         self._iterator = iter(iterable)
         self._given_back: collections.deque[Any] = collections.deque()
-        # Of the latest batch; 0: there was none.
+        # The samples of the latest batch; 0: there was none.
         self.batch_samples = 0
 
     def step_count(self) -> int:

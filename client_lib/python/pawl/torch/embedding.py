@@ -315,7 +315,7 @@ def _initializer_of(table: Any, default: specs.Initializer) -> specs.Initializer
     own = getattr(table, "init", None)
     if own is not None:
         return own
-    bounds = [getattr(table, "weight_init_" + name, None) for name in ("min", "max")]
+    bounds: list[Any] = [getattr(table, "weight_init_" + name, None) for name in ("min", "max")]
     # TorchRec's configs have one that draws uniformly between the bounds, if they are given none.
     function = getattr(table, "init_fn", None)
     is_given = function is not None
