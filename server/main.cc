@@ -159,7 +159,8 @@ int main(int argc, char** argv) {
       "first. After a crash, a restart with the same --data_dir continues as the same server.\n\n"
       "Exit codes: 0: the job has completed or was stopped, or the process was asked to end; 1:\n"
       "the job has failed, the scheduler cannot be reached, --data_dir is in use or does not\n"
-      "answer, or other servers that have the data of a damaged log are absent; 2: wrong usage, or\n"
+      "answer, or other servers that have the data of a damaged log are absent; 2: wrong usage, "
+      "or\n"
       "a file in --data_dir is damaged and cannot be replaced from other servers.",
       argc, argv);
   if (pawl::SchedulerAddress(absl::GetFlag(FLAGS_scheduler)).empty())

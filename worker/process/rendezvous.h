@@ -31,8 +31,8 @@ class Rendezvous {
   virtual std::future<absl::Status> Barrier(const std::string& name, uint32_t parties,
                                             uint32_t party) = 0;
 
-  // The answer to a rank's arrival comes when all ranks have arrived, and that to its last part when
-  // all have reported.
+  // The answer to a rank's arrival comes when all ranks have arrived, and the one to its last part
+  // when all have reported.
   virtual std::future<absl::StatusOr<ReportEvaluationResponse>> ReportEvaluation(
       ReportEvaluationRequest request) = 0;
 };
