@@ -380,7 +380,10 @@ def samples_of(batch: Any) -> int:
 
 
 def _length(batch: Any) -> Optional[int]:
-    shape = getattr(batch, "shape", None)
+    try:
+        shape = getattr(batch, "shape", None)
+    except Exception:  # Torch's nested tensors have none.
+        return None
     if isinstance(shape, tuple):
         return int(shape[0]) if shape else None
     parts: Iterable[Any] = ()
@@ -388,8 +391,8 @@ def _length(batch: Any) -> Optional[int]:
         parts = batch
     elif isinstance(batch, Mapping):
         parts = batch.values()
-    elif dataclasses.is_dataclass(batch):
-        parts = vars(batch).values()
+    elif dataclasses.is_dataclass(batch) and not isinstance(batch, type):
+        parts = (getattr(batch, field.name, None) for field in dataclasses.fields(batch))
     lengths = map(_length, itertools.islice(parts, _PARTS_OF_BATCH))
     return next((length for length in lengths if length is not None), None)
 

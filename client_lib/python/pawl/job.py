@@ -162,7 +162,7 @@ class Job:
 
     @property
     def wait_timeout(self) -> float:
-        """Seconds that a call may wait for other ranks, which one process may host in turns."""
+        """Seconds that a rank waits for the others, which one process may host."""
         return self.ranks * self._step_timeout + RESTART_S
 
     @property
@@ -745,8 +745,19 @@ class Job:
 
     def _follow(self) -> None:
         """Hosts the ranks that the scheduler assigns to this process."""
+        self._check_ends()
         self._send_evaluated()
         self._hosted.follow()
+
+    def _check_ends(self) -> None:
+        """Raises the error of a step that could not be ended: calls of the next would wait for it.
+
+        AbortedError is left to the next call of the rank: another process may have it by now.
+        """
+        for rank in self._hosted.ranks.values():
+            if rank.ending is not None and rank.ending.done():
+                with contextlib.suppress(errors.AbortedError):
+                    rank.ending.wait()
 
     def _on_rank_closed(self, number: int) -> None:
         if self._states is not None:

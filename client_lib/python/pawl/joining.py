@@ -38,8 +38,8 @@ def init(
         it.
       step_timeout: seconds that one iteration of the loop may take before its stacks are logged
         and `pawl run` restarts it; default: PAWL_STEP_TIMEOUT_S, or 600. A rank waits for the
-        others for as long as all ranks together may take, which one process may host in turns, and
-        two minutes more.
+        others for as long as the iterations of all ranks and two minutes, because one process may
+        host all ranks.
       **options: further arguments of pawl.Client.
 
     The environment's PAWL_WORKER_DIR, if set, is a folder of this worker's own. A process that is
@@ -136,8 +136,8 @@ class _Exit:
         except errors.Error:
             traceback.print_exc()
             for stream in (sys.stdout, sys.stderr):
-                # It may be closed, or absent.
-                with contextlib.suppress(AttributeError, OSError, ValueError):
+                # It may be closed, absent, or the program's own.
+                with contextlib.suppress(Exception):
                     stream.flush()
             # An exception would not change the exit code here.
             os._exit(1)

@@ -30,8 +30,22 @@ class StreamTest(unittest.TestCase):
 
         for batch in array, (array, "x"), [array], {"a": {"b": array}}, Batch("x", array):
             self.assertEqual(data.samples_of(batch), 7)
-        for batch in "text", 3, [], (1, 2), np.float32(1), None:
+        for batch in "text", 3, [], (1, 2), np.float32(1), None, Batch:
             self.assertEqual(data.samples_of(batch), 1)
+
+    def test_batch_without_a_readable_shape_counts(self):
+        class Nested:
+            @property
+            def shape(self):
+                raise RuntimeError("a nested tensor has none")
+
+        class Slotted:
+            __slots__ = ("array",)
+            __annotations__ = {"array": np.ndarray}
+
+        Slotted = dataclasses.dataclass(Slotted)
+        self.assertEqual(data.samples_of(Nested()), 1)
+        self.assertEqual(data.samples_of(Slotted(np.zeros((7, 2)))), 7)
 
 
 class SamplerTest(unittest.TestCase):

@@ -245,6 +245,24 @@ class JobTest(unittest.TestCase):
             next(self.job.steps([]))
 
 
+class WaitTest(unittest.TestCase):
+    def test_step_that_cannot_be_ended_ends_the_wait_for_the_next(self):
+        ending = mock.Mock()
+        ending.done.return_value = True
+        job = object.__new__(Job)
+        job._hosted = mock.Mock(ranks={0: mock.Mock(ending=ending, unsent=None)})
+        pull = mock.Mock()
+        pull.done.side_effect = [False, False, True]
+        # Another process may have the rank by now, as follow finds out.
+        ending.wait.side_effect = errors.AbortedError("taken over")
+        job.wait_for(pull)
+        self.assertEqual(job._hosted.follow.call_count, 2)
+        ending.wait.side_effect = errors.InvalidArgumentError("too many segments")
+        pull.done.side_effect = lambda timeout: False
+        with self.assertRaises(errors.InvalidArgumentError):
+            job.wait_for(pull)
+
+
 class WorkerFolderTest(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory(dir=os.environ.get("TEST_TMPDIR"))
@@ -428,16 +446,18 @@ class RatesTest(unittest.TestCase):
         self.assertEqual(changes, [None, None, 0.5, None, 0.25])
 
     def test_schedule_may_change_in_steps_that_are_not_done(self):
-        by_step = [1.0, 1.0, 0.5]
         rates = _Rates([1.0])
-        now = iter(by_step)
-        rates.advance(2, lambda: [next(now)])
-        rates.check_continues(2, [1.0])
-        self.assertEqual(rates.changed_at(2), [0.5])
+        now = iter([1.0, 1.0, 1.0, 0.5])
+        rates.advance(3, lambda: [next(now)])
+        # On another machine the last bit of the schedule may differ.
+        rates.check_continues(2, [1.0 + 1e-9])
         # A job that an earlier version has begun.
         rates.check_continues(2, None)
         with self.assertRaisesRegex(errors.FailedPreconditionError, r"step 1 were \[0.7\], and"):
             rates.check_continues(2, [0.7])
+        # The rate of step 3 is sent.
+        self.assertEqual(rates.changed_at(3), [0.5])
+        rates.check_continues(3, [0.7])
 
 
 if __name__ == "__main__":

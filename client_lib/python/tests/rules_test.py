@@ -311,6 +311,9 @@ class StartedJobTest(unittest.TestCase):
                 with self.assertRaisesRegex(pawl.FailedPreconditionError, words):
                     self.train(cluster, net, range(2), others.__getitem__)
                 self.train(cluster, net, range(2), (was[:3] + others[3:]).__getitem__)
+                # The next step's rate is sent, since it differs from the one before.
+                halving = [8.0 * 0.5**step for step in range(16)]
+                self.train(cluster, net, range(2), halving.__getitem__)
 
 
 class ManualTest(unittest.TestCase):
