@@ -258,7 +258,7 @@ class WaitTest(unittest.TestCase):
         job.wait_for(pull)
         self.assertEqual(job._hosted.follow.call_count, 2)
         ending.wait.side_effect = errors.InvalidArgumentError("too many segments")
-        pull.done.side_effect = lambda timeout: False
+        pull.done.side_effect = [False] * 5
         with self.assertRaises(errors.InvalidArgumentError):
             job.wait_for(pull)
 
